@@ -1,0 +1,40 @@
+# Each target makes what it needs in .venv, from nothing but Python 3.11+ and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+
+.PHONY: demo test lint docs bench clean
+.DELETE_ON_ERROR:
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "advlib needs Python 3.11 or newer; call make with PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp a set of extras; touched again only when pyproject.toml changes.
+$(VENV)/.base: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+$(VENV)/.%: pyproject.toml $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.base    ## score embedded rollouts with every estimator
+	$(BIN)/advlib demo
+
+test: $(VENV)/.test    ## the whole suite
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+lint: $(VENV)/.lint    ## style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.docs    ## the documentation site, into site/
+	$(BIN)/mkdocs build --strict
+
+bench: $(VENV)/.base   ## every benchmark, peers beside us, one JSON a run
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+clean:                 ## remove what make made
+	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Rollout files in, one Arrow table out; and back."""
