@@ -1,0 +1,115 @@
+"""Build hooks of the documentation site.
+
+Two things that MkDocs does not do by itself. A public name without a docstring stops the build.
+Formulas become MathML while the site is built, so that a page needs no script and no network.
+"""
+
+from __future__ import annotations
+
+import ast
+import html
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+PUBLIC_MODULES = ("advlib", "advlib.masking", "advlib.adapters")
+
+_FORMULA = re.compile(
+    r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
+)
+
+
+def undocumented(module_names: tuple[str, ...] = PUBLIC_MODULES) -> list[str]:
+    """Return the public names that have no docstring of their own.
+
+    Args:
+        module_names: modules that are imported; the names in their ``__all__`` are public.
+
+    Returns:
+        Dotted names; a module without ``__all__`` or without a docstring is named as well.
+    """
+    missing = []
+    for module_name in module_names:
+        module = importlib.import_module(module_name)
+        if not inspect.getdoc(module):
+            missing.append(module_name)
+        if not hasattr(module, "__all__"):
+            missing.append(f"{module_name}.__all__")
+        for name in getattr(module, "__all__", ()):
+            if not _documented(module, name):
+                missing.append(f"{module_name}.{name}")
+    return missing
+
+
+def _documented(module: Any, name: str) -> bool:
+    thing = getattr(module, name)
+    if inspect.isclass(thing):
+        # `__dict__`, since a subclass without a docstring inherits its parent's. NamedTuple writes
+        # "Name(field, field)" when the author wrote nothing.
+        text = thing.__dict__.get("__doc__") or ""
+        return bool(text) and not text.startswith(f"{thing.__name__}(")
+    if callable(thing) or inspect.ismodule(thing):
+        return bool(inspect.getdoc(thing))
+    return name in _documented_constants(module.__name__.split(".")[0])
+
+
+def _documented_constants(package: str) -> set[str]:
+    """Names that a string or a comment explains where they are assigned, in loaded modules."""
+    names: set[str] = set()
+    for loaded in list(sys.modules):
+        path = getattr(sys.modules[loaded], "__file__", None)
+        if loaded.split(".")[0] != package or not path or not path.endswith(".py"):
+            continue
+        source = Path(path).read_text(encoding="utf-8")
+        lines = source.splitlines()
+        body = ast.parse(source).body
+        for statement, follower in zip(body, [*body[1:], None], strict=True):
+            if isinstance(statement, ast.Assign):
+                targets = [t.id for t in statement.targets if isinstance(t, ast.Name)]
+            elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                targets = [statement.target.id]
+            else:
+                continue
+            explained = (
+                isinstance(follower, ast.Expr)
+                and isinstance(follower.value, ast.Constant)
+                and isinstance(follower.value.value, str)
+            ) or lines[statement.lineno - 2].startswith("#")
+            if explained:
+                names.update(targets)
+    return names
+
+
+def to_mathml(page: str) -> str:
+    """Return the page with every formula that arithmatex marked written as MathML."""
+    from latex2mathml.converter import convert
+
+    def replace(match: re.Match[str]) -> str:
+        block = match["tag"] == "div"
+        mathml = convert(html.unescape(match["tex"]), display="block" if block else "inline")
+        tag = match["tag"]
+        return f'<{tag} class="formula">{mathml}</{tag}>'
+
+    return _FORMULA.sub(replace, page)
+
+
+def on_pre_build(config: Any) -> None:
+    """Refuse to build while a public name has no docstring."""
+    from mkdocs.exceptions import PluginError
+
+    missing = undocumented()
+    if missing:
+        raise PluginError("public names without a docstring: " + ", ".join(missing))
+
+
+def on_page_content(page_html: str, page: Any, config: Any, files: Any) -> str:
+    """Write the formulas of one page as MathML; a formula left over stops the build."""
+    from mkdocs.exceptions import PluginError
+
+    result = to_mathml(page_html)
+    if "arithmatex" in result:
+        raise PluginError(f"{page.file.src_path}: a formula was not converted")
+    return result
