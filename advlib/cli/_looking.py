@@ -1,0 +1,104 @@
+"""What ``advlib inspect`` finds: the account of the read, the fields, the coverage, the groups."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from advlib.cli import _summary
+from advlib.cli._samples import Samples, component_names
+
+RAW_LINES = 200  # lines of each file whose fields are listed
+
+# Fields of a raw row that tell its format; none of them is enough to read it.
+TELLTALES: Mapping[str, tuple[str, ...]] = {
+    "verifiers": ("example_id", "id", "prompt", "completion", "answer", "task", "reward"),
+    "prime_rl": ("traces", "nodes", "trace_id", "branches"),
+    "nemo_gym": (
+        "_ng_task_index",
+        "_ng_failure_class",
+        "agent_ref",
+        "responses_create_params",
+        "response",
+        "episode_id",
+        "failure",
+    ),
+    "advlib": ("rollout_id", "group", "valid", "source_file", "source_line"),
+}
+
+
+def files(table: pa.Table) -> list[dict[str, Any]]:
+    """The account of each file: its records are its rows and what was reported."""
+    from advlib import adapters
+
+    return [
+        {
+            "path": file.path,
+            "format": file.format,
+            "bytes": file.bytes,
+            "lines": file.lines,
+            "blank_lines": file.blank_lines,
+            "records": file.records,
+            "rows": file.rows,
+            "reported": {reason: tally.count for reason, tally in file.reported.items()},
+            "notes": {what: tally.count for what, tally in file.notes.items()},
+        }
+        for file in adapters.report(table).files
+    ]
+
+
+def raw_fields(paths: Sequence[str]) -> dict[str, int]:
+    """Top-level fields of the first lines of each file, and in how many lines each occurs."""
+    from advlib.adapters._json import Damaged, decode
+    from advlib.adapters._lines import read_lines
+    from advlib.adapters._report import FileReport
+
+    seen: Counter[str] = Counter()
+    for path in paths:
+        if path.endswith(".parquet"):
+            seen.update(pa.parquet.read_schema(path).names)
+            continue
+        for line in read_lines(path, FileReport(path=path)):
+            with contextlib.suppress(Damaged):  # among the reported; its fields cannot be told
+                seen.update(decode(line).keys())
+            if line.number >= RAW_LINES:
+                break
+    return dict(seen)
+
+
+def why(format: str, fields: Mapping[str, int]) -> list[str]:
+    """The fields by which a file was recognised."""
+    return [name for name in TELLTALES.get(format, ()) if name in fields]
+
+
+def columns(table: pa.Table) -> list[dict[str, Any]]:
+    """Name, type and nulls of every column."""
+    return [
+        {"name": name, "type": str(column.type), "nulls": column.null_count}
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+
+
+def document(data: Samples, warnings: list[str]) -> dict[str, Any]:
+    """Everything that ``inspect`` says, as plain JSON values."""
+    table = data.table
+    found = files(table)
+    for entry in found:
+        seen = raw_fields([entry["path"]])
+        entry["recognised_by"] = why(entry["format"] or "", seen)
+        entry["raw_fields"] = seen
+    return {
+        "files": found,
+        "columns": columns(table),
+        "reward_components": component_names(table),
+        "coverage": _summary.coverage(data),
+        "groups": _summary.groups(data),
+        "rewards": _summary.statistics(data.rewards[data.valid]),
+        "environments": Counter(table["environment"].to_pylist()),
+        "warnings": warnings,
+    }

@@ -1,0 +1,159 @@
+"""Warnings: what a careful reader of the numbers would want to be told, each as one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from advlib.cli._estimators import ESTIMATORS, tiers
+from advlib.cli._samples import Samples, invalid_kinds
+from advlib.cli._show import count, number, some
+
+_MIXED = ("environment", "policy", "source_file", "step")
+
+
+def notes(
+    data: Samples,
+    *,
+    estimator: str | None = None,
+    fallback: str = "zero",
+    group_by: Sequence[str] = ("group",),
+    group_size: int | None = None,
+) -> list[str]:
+    """Everything about these samples that should not go unsaid.
+
+    Args:
+        data: the samples.
+        estimator: the one they are scored with; None where they are only looked at.
+        fallback: its fallback.
+        group_by: the columns that name a group.
+        group_size: rollouts a group is declared to have.
+    """
+    found = [*_counted(data), *_nothing(data)]
+    by_group = estimator is None or not (ESTIMATORS[estimator].centre or "").startswith("batch")
+    if by_group:
+        if data.valid.any():
+            found += _alone(data, estimator, fallback)
+        found += [*_mixed(data, group_by), *_equal_tasks(data)]
+    found += _declared(data, group_size) if group_size is not None else _declared_by_file(data)
+    if estimator is not None and ESTIMATORS[estimator].needs == "tier":
+        found += _ungraded(data, estimator)
+    return found
+
+
+def _counted(data: Samples) -> Iterator[str]:
+    for kind, rows in data.counted.items():
+        if not rows:
+            yield (
+                f"--count-as-zero {kind}: no row that is not valid has it; "
+                f"what they have: {invalid_kinds(data)}"
+            )
+
+
+def _nothing(data: Samples) -> Iterator[str]:
+    rewards = data.rewards[data.valid]
+    if not rewards.size:
+        yield "no rollout has a usable reward, so every advantage is 0"
+    elif rewards.size > 1 and rewards.min() == rewards.max():
+        yield f"every usable reward is {number(float(rewards[0]), digits=6)}: there is no signal"
+
+
+def _alone(data: Samples, estimator: str | None, fallback: str) -> Iterator[str]:
+    counts = np.bincount(data.group_ids[data.valid], minlength=data.num_groups)
+    if counts.max() >= 2 or fallback != "zero":
+        return
+    takes = estimator is None or "fallback" in ESTIMATORS[estimator].options
+    way = "--fallback batch_leave_one_out compares with the whole batch" if takes else ""
+    ways = "; ".join(filter(None, [way, "--group-by task joins what has the same task"]))
+    effect = "" if estimator is None else ", so every advantage is 0"
+    yield f"no group has two valid rollouts to compare{effect}; {ways}"
+
+
+def _mixed(data: Samples, group_by: Sequence[str]) -> Iterator[str]:
+    mixed = {name: _groups_with_several(data, name) for name in _MIXED if name not in group_by}
+    mixed = {name: groups for name, groups in mixed.items() if groups.any()}
+    if not mixed:
+        return
+    plural = {"policy": "policies", "source_file": "files"}
+    what = " and ".join(plural.get(name, name + "s") for name in mixed)
+    groups = np.flatnonzero(np.any(list(mixed.values()), axis=0))
+    apart = "source_file" if "source_file" in mixed else next(iter(mixed))
+    yield (
+        f"{count(int(groups.size), 'group')} of {data.num_groups:,} "
+        f"{'mixes' if groups.size == 1 else 'mix'} several {what}, such as "
+        f"{data.group_name(int(groups[0]))}; to keep them apart: "
+        f"--group-by {','.join([*group_by, apart])}"
+    )
+
+
+def _equal_tasks(data: Samples) -> Iterator[str]:
+    if _groups_with_several(data, "environment").any():
+        return  # said by _mixed, with what to do
+    environments, _ = _codes(data.table["environment"])
+    tasks, _ = _codes(data.table["task"])
+    pairs = np.unique(np.stack([tasks, environments]), axis=1)
+    shared = np.flatnonzero(np.bincount(pairs[0]) > 1)
+    if shared.size:
+        names = (data.table["task"][int(np.argmax(tasks == task))].as_py() for task in shared)
+        yield (
+            f"{count(int(shared.size), 'task id')} in more than one environment: {some(names)}; "
+            "no group holds two environments, so they are not compared"
+        )
+
+
+def _groups_with_several(data: Samples, name: str) -> np.ndarray:
+    """(num_groups,) bool: the valid rows of the group have two or more values in the column."""
+    codes, present = _codes(data.table[name])
+    use = data.valid & present
+    pairs = np.unique(np.stack([data.group_ids[use], codes[use]]), axis=1)
+    return np.bincount(pairs[0], minlength=data.num_groups) > 1
+
+
+def _declared(data: Samples, size: int) -> Iterator[str]:
+    rows = np.bincount(data.group_ids, minlength=data.num_groups)
+    other = np.flatnonzero(rows != size)
+    if other.size:
+        named = some((f"{data.group_name(g)} has {rows[g]}" for g in other.tolist()), limit=3)
+        yield (
+            f"{count(int(other.size), 'group')} of {data.num_groups:,} "
+            f"{'has' if other.size == 1 else 'have'} not the declared {size} rollouts: {named}; "
+            "the true counts are used"
+        )
+
+
+def _declared_by_file(data: Samples) -> Iterator[str]:
+    from advlib.adapters import report
+
+    sources = data.table["source_file"].to_pylist()
+    for file in report(data.table).files:
+        if file.group_size is None or not file.rows:
+            continue
+        inside = np.array([source == file.path for source in sources], bool)
+        sizes = np.unique(data.group_ids[inside], return_counts=True)[1]
+        other = int((sizes != file.group_size).sum())
+        if other:
+            yield (
+                f"{file.path} declares {count(file.group_size, 'rollout')} a task, and "
+                f"{count(other, 'group')} of {len(sizes):,} in it "
+                f"{'has' if other == 1 else 'have'} another number; the true counts are used"
+            )
+
+
+def _ungraded(data: Samples, estimator: str) -> Iterator[str]:
+    graded = np.zeros(data.num_groups, bool)
+    graded[data.group_ids[tiers(data) >= 0]] = True
+    without = int((~graded).sum())
+    if without:
+        effect = (
+            "their rollouts get 0" if estimator == "rank_margin" else "all credit is equal there"
+        )
+        yield f"{count(without, 'group')} of {data.num_groups:,} without any tier: {effect}"
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Equal values get equal integers; and which rows have a value."""
+    encoded = pa.chunked_array([column.combine_chunks()]).dictionary_encode().combine_chunks()
+    present = np.asarray(encoded.is_valid())
+    return np.asarray(encoded.indices.fill_null(0)), present

@@ -1,0 +1,71 @@
+"""The file that ``advlib score`` writes, and the refusals that come before any work is done."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from advlib.cli._errors import Refusal
+from advlib.cli._summary import Scored
+
+SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst")
+METADATA = b"advlib.score"  # key of the settings in the schema's metadata
+
+_COLUMNS_BEFORE = ("rollout_id", "environment", "task", "group", "reward")
+_COLUMNS_AFTER = ("format", "source_file", "source_line")
+
+
+def check(output: str, inputs: Iterable[str]) -> None:
+    """Refuses what could not be written, before anything is read.
+
+    Raises:
+        Refusal: the suffix says no format, the folder is not there or closed, the file is an input.
+    """
+    path = Path(output)
+    if not path.name.endswith(SUFFIXES):
+        raise Refusal(f"--output {output}: the name must end in {', '.join(SUFFIXES)}")
+    if path.is_dir():
+        raise Refusal(f"--output {output}: that is a folder")
+    if not path.parent.is_dir():
+        raise Refusal(f"--output {output}: the folder {path.parent} is not there")
+    if not os.access(path.parent, os.W_OK):
+        raise Refusal(f"--output {output}: the folder {path.parent} cannot be written to")
+    check_not_input(output, inputs)
+
+
+def check_not_input(output: str, inputs: Iterable[str]) -> None:
+    """Refuses to write over a file that was read, under whatever name.
+
+    Raises:
+        Refusal: the output is one of the inputs.
+    """
+    if not os.path.exists(output):
+        return
+    for name in inputs:
+        if os.path.isfile(name) and os.path.samefile(name, output):
+            raise Refusal(f"--output {output}: that file is an input ({name})")
+
+
+def scored_table(scored: Scored, settings: Mapping[str, Any]) -> pa.Table:
+    """One row a rollout, in the order of the files, with the settings in the metadata.
+
+    Args:
+        scored: rollouts and their advantages.
+        settings: how they came about; plain JSON values.
+    """
+    data = scored.data
+    columns = {name: data.table[name] for name in _COLUMNS_BEFORE}
+    columns["reward"] = pa.array(data.rewards, from_pandas=True)  # NaN is null in a file
+    columns["advantage"] = pa.array(scored.advantages)
+    columns["baseline"] = pa.array(scored.baselines, from_pandas=True)
+    columns["valid"] = pa.array(data.valid)
+    columns["reason"] = pa.array(data.reasons, pa.string())
+    columns |= {name: data.table[name] for name in _COLUMNS_AFTER}
+    kept = dict(data.table.schema.metadata or {})
+    kept[METADATA] = json.dumps(dict(settings), allow_nan=False).encode()
+    return pa.table(columns).replace_schema_metadata(kept)

@@ -1,0 +1,73 @@
+"""Reading, with a bar for whoever waits."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from advlib.cli._errors import Refusal, one_of
+from advlib.cli._show import console
+
+FORMATS = ("auto", "verifiers", "prime_rl", "nemo_gym", "advlib")
+LONG = 32 << 20  # bytes from which reading takes long enough to show a bar
+
+
+class Read(NamedTuple):
+    """A table, and what the reader had to say."""
+
+    table: pa.Table
+    warnings: list[str]
+
+
+def read(paths: Sequence[str], format: str, *, reward_key: str | None = None) -> Read:
+    """Reads files, folders and globs; shows a bar on a terminal while a long file is read.
+
+    Raises:
+        Refusal: the format is not known.
+        FormatError: a file is not what it should be.
+        OSError: a file cannot be read.
+    """
+    from advlib import adapters
+
+    one_of(format, FORMATS, "--format")
+    with _bar() as progress, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", adapters.ReadWarning)
+        try:
+            table = adapters.read(
+                list(paths), format=format, progress=progress, reward_key=reward_key
+            )
+        except adapters.FormatError as error:
+            # The same advice, in words of the command line.
+            raise Refusal(str(error).replace("reward_key=", "--reward NAME")) from error
+    if not len(table):
+        raise Refusal(f"{', '.join(paths)}: no rollout in there")
+    told = [str(w.message) for w in caught if issubclass(w.category, adapters.ReadWarning)]
+    return Read(table, told)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int, str], None] | None]:
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress
+
+    with progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(bar_width=None),
+        progress.DownloadColumn(),
+        progress.TimeRemainingColumn(),
+        console=console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task("reading", visible=False)
+
+        def advance(done: int, total: int, path: str) -> None:
+            bar.update(task, completed=done, total=total, visible=total >= LONG)
+
+        yield advance

@@ -1,0 +1,180 @@
+"""From the table of a reader to the arrays of an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from advlib.adapters import schema
+from advlib.cli._errors import Refusal, one_of
+from advlib.cli._show import count, plain, some
+
+COUNTED = "counted as zero: "  # in `reason`, before the kind that was asked for
+
+
+class Samples(NamedTuple):
+    """Rollouts, ready to be scored.
+
+    Attributes:
+        table: as it was read; row i of every array is its row i.
+        rewards: (B,) float64; NaN where there is none, whatever `valid` says of the rest.
+        valid: (B,) bool, the rewards that are measurements.
+        reasons: one a row: why it is not valid, or that it was counted as zero, or None.
+        group_ids: (B,) int32.
+        groups: the key of each group.
+        counted: rows counted as zero, by the kind that was asked for.
+    """
+
+    table: pa.Table
+    rewards: np.ndarray
+    valid: np.ndarray
+    reasons: list[str | None]
+    group_ids: np.ndarray
+    groups: tuple[Any, ...]
+    counted: dict[str, int]
+
+    @property
+    def num_groups(self) -> int:
+        """Distinct group keys, with the groups that hold no valid row."""
+        return len(self.groups)
+
+    def group_name(self, group: int) -> str:
+        """A group's key as one word."""
+        key = self.groups[group]
+        return " · ".join(map(str, key)) if isinstance(key, tuple) else str(key)
+
+    def at(self, row: int) -> str:
+        """Where a row came from, ``file:line``."""
+        source = self.table["source_file"][row].as_py()
+        return f"{source}:{self.table['source_line'][row].as_py()}"
+
+
+def samples(
+    table: pa.Table,
+    *,
+    group_by: Sequence[str] = ("group",),
+    reward: str = "reward",
+    count_as_zero: Sequence[str] = (),
+) -> Samples:
+    """The arrays of a table.
+
+    Args:
+        table: with the columns of ``advlib.adapters.schema``.
+        group_by: columns whose values together name a group.
+        reward: "reward", a named component of it, or a column of numbers.
+        count_as_zero: failure kinds and invalid reasons whose rows get the reward 0 and count.
+
+    Raises:
+        Refusal: a column or component is not there, a group key is null, a kind cannot be counted.
+    """
+    rewards, reasons = _rewards(table, reward)
+    counted = _count_as_zero(table, rewards, reasons, count_as_zero)
+    valid = np.array([reason is None or reason.startswith(COUNTED) for reason in reasons], bool)
+    group_ids, groups = _groups(table, group_by)
+    return Samples(table, rewards, valid, reasons, group_ids, groups, counted)
+
+
+def component_names(table: pa.Table) -> list[str]:
+    """Names of the parts of the reward that any row has."""
+    names: dict[str, None] = {}
+    for chunk in table["reward_components"].chunks:
+        names.update(dict.fromkeys(pc.unique(chunk.keys).to_pylist()))
+    return list(names)
+
+
+def _rewards(table: pa.Table, name: str) -> tuple[np.ndarray, list[str | None]]:
+    reasons = [
+        None if valid else reason or schema.FAILED
+        for valid, reason in zip(
+            table["valid"].to_pylist(), table["invalid_reason"].to_pylist(), strict=True
+        )
+    ]
+    if name == "reward":
+        return _floats(table["reward"]), reasons
+    parts = component_names(table)
+    if name in parts:
+        column = pc.map_lookup(table["reward_components"], name, "last")
+    else:
+        numeric = [field.name for field in table.schema if _numeric(field.type)]
+        one_of(name, [*parts, *numeric], "the reward")
+        column = table[name]
+    values = _floats(column)
+    # Another number cannot make a row usable that was not; it can only be missing itself.
+    for row in np.flatnonzero(~np.isfinite(values)).tolist():
+        if reasons[row] is None:
+            reasons[row] = _why(column[row].as_py())
+    return values, reasons
+
+
+def _floats(column: pa.ChunkedArray) -> np.ndarray:
+    values = pc.cast(column, pa.float64()).to_numpy()
+    return np.array(values, np.float64)
+
+
+def _numeric(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def _why(value: float | None) -> str:
+    if value is None:
+        return schema.MISSING
+    return schema.NAN if np.isnan(value) else schema.INFINITE
+
+
+def _count_as_zero(
+    table: pa.Table, rewards: np.ndarray, reasons: list[str | None], kinds: Sequence[str]
+) -> dict[str, int]:
+    """Sets the rewards and reasons of the rows asked for; how many there were of each kind."""
+    if not kinds:
+        return {}
+    if schema.NOT_TRAINABLE in kinds:
+        raise Refusal(
+            f"--count-as-zero {schema.NOT_TRAINABLE}: such a rollout was measured, but it is not a "
+            "sample of the policy, so there is nothing to count"
+        )
+    failures = table["failure_kind"].to_pylist()
+    counted = dict.fromkeys(kinds, 0)
+    for row, (reason, failure) in enumerate(zip(list(reasons), failures, strict=True)):
+        if reason is None or reason == schema.NOT_TRAINABLE:
+            continue
+        kind = failure if failure in counted else reason
+        if kind in counted:
+            counted[kind] += 1
+            rewards[row] = 0.0
+            reasons[row] = COUNTED + kind
+    return counted
+
+
+def _groups(table: pa.Table, columns: Sequence[str]) -> tuple[np.ndarray, tuple[Any, ...]]:
+    from advlib import encode_groups
+
+    usable = [f.name for f in table.schema if not pa.types.is_nested(f.type)]
+    keys = []
+    for name in columns:
+        one_of(name, usable, "--group-by: the column")
+        column = table[name]
+        if column.null_count:
+            row = pc.index(pc.is_null(column), True).as_py()
+            source, line = table["source_file"][row].as_py(), table["source_line"][row].as_py()
+            raise Refusal(
+                f"--group-by {name}: null in {count(column.null_count, 'row')} of {len(table):,}, "
+                f"first at {plain(str(source))}:{line}; a missing key is not a group"
+            )
+        keys.append(column.to_pylist())
+    if not keys:
+        raise Refusal("--group-by: name at least one column, for example group")
+    groups = encode_groups(keys[0] if len(keys) == 1 else list(zip(*keys, strict=True)))
+    return groups.ids, groups.keys
+
+
+def invalid_kinds(data: Samples) -> str:
+    """The reasons and failure kinds of the rows that are not valid, for a message."""
+    failures = data.table["failure_kind"].to_pylist()
+    bad = np.flatnonzero(~data.valid).tolist()
+    kinds = {str(data.reasons[row]) for row in bad} | {failures[row] for row in bad} - {None}
+    return some(sorted(kinds), limit=8) or "none"

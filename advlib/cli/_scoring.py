@@ -1,0 +1,217 @@
+"""What ``advlib score`` does, between its options and what it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from advlib.cli import _estimators, _output, _show, _summary
+from advlib.cli._errors import Refusal, one_of
+from advlib.cli._notes import notes
+from advlib.cli._read import read
+from advlib.cli._samples import Samples, samples
+
+ROWS_SHOWN = 20
+
+
+class Request(NamedTuple):
+    """The options of ``advlib score``; `options` holds those of the estimator that were given."""
+
+    paths: tuple[str, ...]
+    estimator: str
+    options: Mapping[str, Any]
+    output: str | None
+    format: str
+    reward: str
+    group_by: tuple[str, ...]
+    group_size: int | None
+    count_as_zero: tuple[str, ...]
+
+
+class Result(NamedTuple):
+    """What came out: the scored rollouts, the summary as a JSON document, the warnings."""
+
+    scored: _summary.Scored
+    summary: dict[str, Any]
+    warnings: list[str]
+
+
+def run(request: Request) -> Result:
+    """Reads, scores, and writes where an output is named.
+
+    Raises:
+        Refusal, FormatError, OSError: something cannot be used as asked.
+    """
+    _check_options(request)
+    if request.output is not None:
+        _output.check(request.output, request.paths)
+    # A reward that is an object of several scores is read by the name of one.
+    key = None if request.reward == "reward" else request.reward
+    table, told = read(request.paths, request.format, reward_key=key)
+    data = samples(
+        table,
+        group_by=request.group_by,
+        reward=request.reward,
+        count_as_zero=request.count_as_zero,
+    )
+    scored = _score(data, request)
+    settings = _settings(request)
+    if request.output is not None:
+        from advlib import adapters
+
+        _output.check_not_input(request.output, set(table["source_file"].to_pylist()))
+        adapters.write(_output.scored_table(scored, settings), request.output)
+    warnings = told + notes(
+        data,
+        estimator=request.estimator,
+        fallback=request.options.get("fallback", "zero"),
+        group_by=request.group_by,
+        group_size=request.group_size,
+    )
+    return Result(scored, _document(scored, settings, warnings, request.output), warnings)
+
+
+def _check_options(request: Request) -> None:
+    name = one_of(request.estimator, _estimators.ESTIMATORS, "the estimator")
+    estimator = _estimators.ESTIMATORS[name]
+    for option, value in request.options.items():
+        flag = "--" + option.replace("_", "-")
+        if option not in estimator.options:
+            takers = [k for k, row in _estimators.ESTIMATORS.items() if option in row.options]
+            raise Refusal(f"{flag} is an option of {', '.join(takers)}; {name} does not take it")
+        if option == "fallback":
+            one_of(value, estimator.fallbacks, f"{flag} of {name}")
+    if name == "leave_one_out" and not request.options.get("normalize"):
+        for option in ("ddof", "eps"):
+            if option in request.options:
+                raise Refusal(f"--{option} is of the standard deviation: add --normalize")
+
+
+def _score(data: Samples, request: Request) -> _summary.Scored:
+    import warnings
+
+    import advlib
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", advlib.AdvantageWarning)  # `notes` says it, with a way out
+        advantages = _estimators.advantages(request.estimator, data, request.options)
+        baselines = _estimators.baselines(request.estimator, data, request.options, advantages)
+    return _summary.Scored(data, request.estimator, request.options, advantages, baselines)
+
+
+def _settings(request: Request) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    return {
+        "advlib": version("advlib"),
+        "estimator": request.estimator,
+        "options": dict(request.options),
+        "reward": request.reward,
+        "group_by": list(request.group_by),
+        "count_as_zero": list(request.count_as_zero),
+    }
+
+
+def _document(
+    scored: _summary.Scored, settings: dict[str, Any], warnings: list[str], output: str | None
+) -> dict[str, Any]:
+    data = scored.data
+    files = data.table["source_file"].unique().to_pylist()
+    return {
+        **settings,
+        "files": files,
+        "coverage": _summary.coverage(data),
+        "groups": _summary.groups(data),
+        "rewards": _summary.statistics(data.rewards[data.valid]),
+        "advantages": _summary.advantage_statistics(scored),
+        "output": output,
+        "warnings": warnings,
+    }
+
+
+def show(result: Result) -> None:
+    """Prints the summary; the rows too where they went into no file."""
+    out = _show.console()
+    output = result.summary["output"]
+    if output is None:
+        out.print(_rows(result.scored))
+    out.print(_facts(result.summary))
+    said = f"written to {_show.plain(output)}" if output else "nothing was written (no --output)"
+    out.print(Text(said, style="bold"))
+
+
+def _rows(scored: _summary.Scored) -> Group:
+    data = scored.data
+    shown = min(ROWS_SHOWN, len(data.valid))
+    number = _show.number
+    rows = [
+        (
+            data.table["rollout_id"][row].as_py(),
+            str(data.group_ids[row] + 1),
+            number(float(data.rewards[row])),
+            number(float(scored.advantages[row]), sign=True),
+            number(float(scored.baselines[row])),
+            _summary.reason_of(data, row) or "",
+        )
+        for row in range(shown)
+    ]
+    heads = ("rollout", "group", "reward", "advantage", "baseline", "")
+    more = len(data.valid) - shown
+    rest = Text(f"... and {more:,} more; --output FILE keeps them all") if more else Text("")
+    return Group(_show.table(heads, rows), rest)
+
+
+def _facts(summary: Mapping[str, Any]) -> RenderableType:
+    options = ", ".join(f"{k}={v}" for k, v in summary["options"].items())
+    lines = [
+        ("estimator", summary["estimator"] + (f" ({options})" if options else "")),
+        ("files", f"{len(summary['files']):,}"),
+        *coverage_facts(summary["coverage"]),
+        *group_facts(summary["groups"]),
+        ("rewards", spread(summary["rewards"])),
+        ("advantages", spread(summary["advantages"])),
+    ]
+    share = summary["advantages"]["exact_zero_share"]
+    if share is not None:
+        zero = _show.number(100 * share, digits=1)
+        lines.append(("exactly zero", f"{zero} % of the valid advantages"))
+    return _show.facts(lines)
+
+
+def coverage_facts(seen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """How many rollouts count, and why the others do not."""
+    yield "rollouts", f"{seen['rollouts']:,}; {seen['valid']:,} valid"
+    if seen["invalid"]:
+        yield "not valid", ", ".join(f"{n:,} {reason}" for reason, n in seen["invalid"].items())
+    kinds = seen["invalid_by_failure_kind"]
+    if kinds:
+        yield "  of a kind", ", ".join(f"{n:,} {kind}" for kind, n in kinds.items())
+    if any(seen["counted_as_zero"].values()):
+        told = ", ".join(f"{n:,} {kind}" for kind, n in seen["counted_as_zero"].items())
+        yield "counted as 0", told
+
+
+def group_facts(groups: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """How many groups of which size, and how many without a signal."""
+    sizes = ", ".join(f"{n:,} of {size}" for size, n in groups["sizes"].items())
+    yield "groups", f"{groups['count']:,}; by rollouts: {sizes}"
+    if groups["valid_sizes"] != groups["sizes"]:
+        sizes = ", ".join(f"{n:,} of {size}" for size, n in groups["valid_sizes"].items())
+        yield "", f"by valid rollouts: {sizes}"
+    yield (
+        "no signal",
+        f"{groups['constant']:,} constant, {groups['singletons']:,} with one valid rollout, "
+        f"{groups['empty']:,} with none",
+    )
+
+
+def spread(values: Mapping[str, Any]) -> str:
+    """Mean, standard deviation and range in words."""
+    number = _show.number
+    return (
+        f"mean {number(values['mean'])}, std {number(values['std'])}, "
+        f"from {number(values['min'])} to {number(values['max'])}"
+    )

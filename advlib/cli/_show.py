@@ -1,0 +1,88 @@
+"""What the commands print: plain text from files, numbers, tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console on the stream as it is now; colours only on a terminal, and not under NO_COLOR."""
+    return Console(file=sys.stderr if stderr else sys.stdout, highlight=False, emoji=False)
+
+
+def plain(text: str) -> str:
+    """Text of a file, on one line and with nothing in it that could steer a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def number(value: float | None, *, digits: int = 4, sign: bool = False) -> str:
+    """A number for people: ``-`` for none, no trailing zeros, the minus sign in front."""
+    if value is None or math.isnan(value):
+        return "-"
+    value = round(float(value), digits) + 0.0  # + 0.0: no negative zero
+    if value and abs(value) >= 1e7:
+        return f"{value:{'+' if sign else ''}.{digits}g}"
+    text = f"{value:{'+' if sign and value else ''}.{digits}f}"
+    return text.rstrip("0").rstrip(".")
+
+
+def count(total: int, noun: str) -> str:
+    """``1 group``, ``1,024 groups``."""
+    return f"{total:,} {noun if total == 1 else noun + 's'}"
+
+
+def some(items: Iterable[Any], *, limit: int = 3) -> str:
+    """The first few of many, and how many more there are."""
+    every = [plain(str(item)) for item in items]
+    more = len(every) - limit
+    return ", ".join(every[:limit]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, title: str | None = None
+) -> Table:
+    """A table whose first columns are text and whose others are numbers, at their right."""
+    result = Table(
+        box=box.SIMPLE_HEAD,
+        title=None if title is None else Text(title, style="bold"),
+        title_justify="left",
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+    )
+    for index, head in enumerate(heads):
+        result.add_column(head, justify="left" if index < left else "right", overflow="fold")
+    for row in rows:
+        result.add_row(*(Text(plain(cell)) for cell in row))
+    return result
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """Two columns, a name and what there is to say."""
+    result = Table.grid(padding=(0, 2, 0, 0))
+    result.add_column(style="bold", no_wrap=True)
+    result.add_column(overflow="fold")
+    for name, value in rows:
+        result.add_row(Text(name), Text(value))
+    return result
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """One JSON document on stdout: no NaN, and a line of its own."""
+    print(json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False))
+
+
+def print_warnings(messages: Iterable[str]) -> None:
+    """Each warning as one line on stderr, on a terminal in yellow."""
+    out = console(stderr=True)
+    for message in messages:
+        out.print(Text("warning: ", style="yellow") + Text(plain(message)), soft_wrap=True)
