@@ -1,1 +1,30 @@
 """Rollout files in, one Arrow table out; and back."""
+
+from __future__ import annotations
+
+from advlib.adapters._read import FORMATS, read, sniff
+from advlib.adapters._report import (
+    FileReport,
+    FormatError,
+    ReadReport,
+    ReadWarning,
+    Tally,
+    report,
+)
+from advlib.adapters._write import write
+from advlib.adapters.schema import INVALID_REASONS, SCHEMA
+
+__all__ = [
+    "FORMATS",
+    "INVALID_REASONS",
+    "SCHEMA",
+    "FileReport",
+    "FormatError",
+    "ReadReport",
+    "ReadWarning",
+    "Tally",
+    "read",
+    "report",
+    "sniff",
+    "write",
+]

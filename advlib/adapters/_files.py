@@ -1,0 +1,136 @@
+"""Which files a path stands for: itself, what a folder or a pattern holds, and its companions."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from advlib.adapters._report import FormatError
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+SIDECAR = "_failures.jsonl"
+_COMPRESSED = (".gz", ".zst")
+
+# Files that stand beside rollouts and hold none.
+_NO_ROLLOUTS = {
+    ".index.jsonl": "an index of another file",
+    "_materialized_inputs.jsonl": "inputs of a NeMo Gym run, no rollouts",
+    "_reward_profiling.jsonl": "statistics of a NeMo Gym run",
+    "rollout_verdicts.jsonl": "health check of a NeMo Gym run",
+}
+
+PathLike = str | os.PathLike[str]
+
+
+class Found(NamedTuple):
+    """What the caller's paths stand for.
+
+    Attributes:
+        files: files to read, in order, each once.
+        named: those that were named one by one; in a folder a file may turn out to be no rollouts.
+        ignored: files that were left alone, with the reason.
+    """
+
+    files: list[str]
+    named: set[str]
+    ignored: dict[str, str]
+
+
+def find(paths: PathLike | Iterable[PathLike], *, join: bool) -> Found:
+    """Expand files, folders and patterns, then add the files that belong to them.
+
+    Args:
+        paths: one path or several. A folder stands for every `*.jsonl`, `*.jsonl.gz` and
+            `*.jsonl.zst` below it, sorted, hidden ones aside. A pattern (`*`, `?`, `[`) that is
+            no file's name stands for its matches, sorted.
+        join: also take NeMo Gym's sidecar of failures and prime-rl's annotations.
+
+    Raises:
+        FileNotFoundError: a path does not exist, or a pattern matches nothing.
+        FormatError: a folder holds no such file, or there is no path at all.
+    """
+    found = Found([], set(), {})
+    seen: set[str] = set()
+
+    def take(path: str) -> None:
+        real = os.path.realpath(path)
+        if real not in seen:
+            seen.add(real)
+            found.files.append(path)
+
+    for path in _as_list(paths):
+        if os.path.isdir(path):
+            _walk(path, take, found)
+        elif os.path.exists(path):
+            found.named.add(path)
+            take(path)
+        else:
+            matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
+            if not matches:
+                what = "no file matches" if glob.has_magic(path) else "no such file or folder"
+                raise FileNotFoundError(f"{path}: {what}")
+            for match in matches:
+                if os.path.isdir(match):
+                    _walk(match, take, found)
+                else:
+                    take(match)
+    if not found.files:
+        raise FormatError("no path to read was given")
+    if join:
+        for path in list(found.files):
+            for companion in _companions(path):
+                take(companion)
+    return found
+
+
+def plain_name(path: str) -> str:
+    """The path without the suffix of its compression."""
+    for suffix in _COMPRESSED:
+        path = path.removesuffix(suffix)
+    return path
+
+
+def _as_list(paths: PathLike | Iterable[PathLike]) -> Sequence[str]:
+    if isinstance(paths, str | os.PathLike):
+        return [os.fspath(paths)]
+    return [os.fspath(path) for path in paths]
+
+
+def _walk(folder: str, take: Callable[[str], None], found: Found) -> None:
+    before = len(found.files) + len(found.ignored)
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if name.startswith(".") or not name.endswith(SUFFIXES):
+                continue
+            path = os.path.join(root, name)
+            why = _no_rollouts(name)
+            if why is None:
+                take(path)
+            else:
+                found.ignored[path] = why
+    if len(found.files) + len(found.ignored) == before:
+        raise FormatError(f"{folder}: no {', '.join('*' + s for s in SUFFIXES)} in this folder")
+
+
+def _no_rollouts(name: str) -> str | None:
+    plain = plain_name(name)
+    return next((why for end, why in _NO_ROLLOUTS.items() if plain.endswith(end)), None)
+
+
+def _companions(path: str) -> list[str]:
+    plain = plain_name(path)
+    if not plain.endswith(".jsonl"):
+        return []
+    stem = plain.removesuffix(".jsonl")
+    beside = [stem + SIDECAR + suffix for suffix in ("", *_COMPRESSED)]
+    folder = os.path.join(os.path.dirname(path), "annotations")
+    if os.path.isdir(folder):
+        beside += sorted(
+            os.path.join(folder, name)
+            for name in os.listdir(folder)
+            if name.endswith(SUFFIXES) and _no_rollouts(name) is None
+        )
+    return [companion for companion in beside if os.path.isfile(companion)]

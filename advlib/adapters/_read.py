@@ -1,0 +1,241 @@
+"""Reading: each file's format is told by its records, and every line is accounted for."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable
+
+import msgspec
+import pyarrow as pa
+
+from advlib.adapters import nemo_gym, own, prime_rl, verifiers
+from advlib.adapters._files import Found, PathLike, find
+from advlib.adapters._format import FileReader, Format, Session
+from advlib.adapters._json import Damaged, Record, decode, repair
+from advlib.adapters._lines import Line, read_lines
+from advlib.adapters._report import (
+    METADATA_KEY,
+    UNRECOGNISED,
+    FileReport,
+    FormatError,
+    ReadReport,
+    ReadWarning,
+)
+from advlib.adapters._rows import Collector
+
+# The most telling first: a row of ours also carries fields that other formats look for.
+FORMATS = (own.FORMAT, prime_rl.FORMAT, nemo_gym.FORMAT, verifiers.FORMAT)
+
+Progress = Callable[[int, int, str], None]
+
+
+def read(
+    path_or_paths: PathLike | Iterable[PathLike],
+    format: str = "auto",
+    *,
+    progress: Progress | None = None,
+    reward_key: str | None = None,
+    join: bool = True,
+) -> pa.Table:
+    """Read rollout files into one table, one row a rollout.
+
+    Args:
+        path_or_paths: files, folders (every `*.jsonl`, `*.jsonl.gz` and `*.jsonl.zst` below) or
+            patterns. Compression is told by the content.
+        format: one of "verifiers", "prime_rl", "nemo_gym", "advlib"; "auto" tells each file's
+            format by its first recognisable record.
+        progress: called with (bytes done, bytes in all, path) about once a megabyte.
+        reward_key: which part is the reward, where a reward is an object.
+        join: also read what belongs to a file and stands beside it: NeMo Gym's `X_failures.jsonl`,
+            prime-rl's `annotations/*.jsonl`.
+
+    Returns:
+        A table with the columns of `advlib.adapters.schema.SCHEMA`, and any other that a file of
+        our own holds. `report` gives the account of every line.
+
+    Raises:
+        FormatError: a file named by the caller holds no rollouts of a known format, or not of the
+            one that was asked for; no file holds any row; a reward is an object and `reward_key`
+            is missing; a row has nothing to be grouped by.
+        OSError: a file cannot be read.
+
+    Warns:
+        ReadWarning: once a file in which some record could not be read as it stands.
+    """
+    wanted = _formats(format)
+    found = find(path_or_paths, join=join)
+    session = Session(Collector(), reward_key, {})
+    account = ReadReport(ignored=found.ignored)
+    total = sum(os.path.getsize(path) for path in found.files)
+    done = 0
+    for path in found.files:
+        one = FileReport(path=path)
+        account.files.append(one)
+        base = done
+
+        def step(size: int, path: str = path, base: int = base) -> None:
+            if progress is not None:
+                progress(min(base + size, total), total, path)
+
+        _read_file(one, wanted, session, step)
+        done += one.bytes
+        _refuse_unknown(one, wanted, found, format)
+    table = session.rows.table()
+    for each in FORMATS:
+        table = each.conclude(session, table)
+    table = session.rows.without_dropped(table)
+    account.check()
+    if table.num_rows == 0:
+        raise FormatError(_nothing(account))
+    for one in account.files:
+        if text := one.summary():
+            warnings.warn(text, ReadWarning, stacklevel=2)
+    metadata = {**(table.schema.metadata or {}), METADATA_KEY: msgspec.json.encode(account)}
+    return table.replace_schema_metadata(metadata)
+
+
+def sniff(path: PathLike) -> str:
+    """Name the format of a file by its first recognisable record.
+
+    Args:
+        path: one file.
+
+    Returns:
+        "verifiers", "prime_rl", "nemo_gym" or "advlib".
+
+    Raises:
+        FormatError: no line is a rollout of a known format.
+        OSError: the file cannot be read.
+    """
+    name = os.fspath(path)
+    account = FileReport(path=name)
+    if own.is_parquet(name):
+        own.read_parquet(name, account)
+        return own.FORMAT.name
+    for line in read_lines(name, account):
+        record = _record(line, account)
+        if record is not None and (format := _recognise(record, FORMATS)) is not None:
+            return format.name
+    raise FormatError(_unknown(account, FORMATS))
+
+
+def _formats(name: str) -> tuple[Format, ...]:
+    if name == "auto":
+        return FORMATS
+    wanted = tuple(each for each in FORMATS if each.name == name)
+    if not wanted:
+        names = ", ".join(repr(each.name) for each in FORMATS)
+        raise FormatError(f"format={name!r}: the formats are 'auto', {names}")
+    return wanted
+
+
+def _read_file(
+    account: FileReport,
+    wanted: tuple[Format, ...],
+    session: Session,
+    progress: Callable[[int], None],
+) -> None:
+    rows = session.rows
+    rows.open(account)
+    if own.is_parquet(account.path):
+        account.bytes = os.path.getsize(account.path)
+        if own.FORMAT not in wanted:
+            raise FormatError(f"{account.path}: Parquet is read as format 'advlib' alone")
+        rows.add_table(own.read_parquet(account.path, account))
+        progress(account.bytes)
+        return
+    format: Format | None = None
+    reader: FileReader | None = None
+    for line in read_lines(account.path, account, progress):
+        record = _record(line, account)
+        if record is None:
+            continue
+        if format is None:
+            format = _recognise(record, wanted)
+            if format is not None:
+                account.format = format.name
+                reader = format.open(session, account)
+            elif other := _recognise(record, FORMATS):
+                raise FormatError(
+                    f"{account.path}:{line.number}: looked for {_looked_for(wanted)}; "
+                    f"this is a record of format {other.name!r}"
+                )
+        if format is None or reader is None or not format.recognises(record):
+            account.drop(UNRECOGNISED, line.number)
+            continue
+        _take(line, record, reader, session)
+    if reader is not None:
+        reader.finish()
+    rows.close()
+
+
+def _take(line: Line, record: Record, reader: FileReader, session: Session) -> None:
+    """Turn one record into rows, by way of `repair` if a value in it is damaged."""
+    account = session.rows.account
+    try:
+        outcomes = reader.parse(record, line.number)
+    except Damaged:
+        repaired = _repaired(line, account)
+        if repaired is None:
+            return
+        outcomes = reader.parse(repaired, line.number)
+    account.extra_traces += len(outcomes) - 1
+    for nth, outcome in enumerate(outcomes):
+        if isinstance(outcome, str):
+            account.drop(outcome, line.number)
+        elif outcome is not None:
+            outcome.format = outcome.format or account.format or ""
+            session.rows.add(outcome, line.number, nth)
+
+
+def _record(line: Line, account: FileReport) -> Record | None:
+    try:
+        return decode(line)
+    except Damaged:
+        return _repaired(line, account)
+
+
+def _repaired(line: Line, account: FileReport) -> Record | None:
+    repaired = repair(line)
+    if repaired.record is None:
+        account.drop(repaired.reason, line.number)
+        return None
+    for note in repaired.notes:
+        account.note(note, line.number)
+    return repaired.record
+
+
+def _recognise(record: Record, formats: tuple[Format, ...]) -> Format | None:
+    return next((each for each in formats if each.recognises(record)), None)
+
+
+def _refuse_unknown(
+    account: FileReport, wanted: tuple[Format, ...], found: Found, format: str
+) -> None:
+    if account.format is None and (account.path in found.named or format != "auto"):
+        raise FormatError(_unknown(account, wanted))
+
+
+def _unknown(account: FileReport, wanted: tuple[Format, ...]) -> str:
+    if account.lines == account.blank_lines:
+        return f"{account.path}: no rollouts: the file is empty"
+    first = min(line for tally in account.reported.values() for line in tally.lines)
+    reasons = ", ".join(f"{t.count} x {reason}" for reason, t in account.reported.items())
+    return (
+        f"{account.path}:{first}: no rollouts: looked for {_looked_for(wanted)}; "
+        f"all {account.records} lines are {reasons}"
+    )
+
+
+def _looked_for(formats: tuple[Format, ...]) -> str:
+    if len(formats) > 1:
+        return "records of the formats " + ", ".join(each.name for each in formats)
+    return f"{formats[0].looks_for} ({formats[0].name})"
+
+
+def _nothing(account: ReadReport) -> str:
+    paths = ", ".join(one.path for one in account.files[:3])
+    more = ", ..." if len(account.files) > 3 else ""
+    reported = ", ".join(f"{count} x {reason}" for reason, count in account.reported.items())
+    return f"{paths}{more}: no rollouts; {account.records} records read: {reported or 'none'}"

@@ -1,0 +1,199 @@
+"""Rows into Arrow, a batch at a time, and the few decisions that need more than one row."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from advlib.adapters._report import DUPLICATE, SUPERSEDED, FileReport
+from advlib.adapters.schema import (
+    FAILED,
+    MASKED,
+    NOT_TRAINABLE,
+    SCHEMA,
+)
+
+BATCH_ROWS = 4096
+BATCH_CHARS = 64 << 20  # an Arrow string array ends at 2 GiB
+
+
+class Row(msgspec.Struct):
+    """One row of the table, as a format's reader fills it in; what it leaves out is null."""
+
+    environment: str
+    task: str
+    group: str
+    rollout_id: str | None = None  # None: the file has none, and the place becomes the id
+    episode_id: str | None = None
+    prompt: str | None = None
+    reward: float | None = None
+    reward_components: Any = None
+    valid: bool = True
+    invalid_reason: str | None = None
+    failure_kind: str | None = None
+    failure_reason: str | None = None
+    mask_source: str | None = None
+    truncated: bool | None = None
+    response_length: int | None = None
+    policy: str | None = None
+    step: int | None = None
+    kind: str | None = None
+    advantage: float | None = None
+    tier: int | None = None
+    margins: list[float] | None = None
+    hack: str | None = None
+    format: str = ""
+    source_file: str = ""
+    source_line: int = 0
+    fallback: bool = False  # a failed attempt: any other row with its id stands instead
+    extras: dict[str, Any] | None = None  # columns beside the schema's
+
+    def judge(
+        self, reward_reason: str | None, *, failed: bool = False, trainable: bool = True
+    ) -> Row:
+        """Set `valid` and the first reason that applies, in the documented order."""
+        if self.mask_source is not None:
+            self.invalid_reason = MASKED
+        elif failed:
+            self.invalid_reason = FAILED
+        elif reward_reason is not None:
+            self.invalid_reason = reward_reason
+        elif not trainable:
+            self.invalid_reason = NOT_TRAINABLE
+        self.valid = self.invalid_reason is None
+        return self
+
+
+class _Place(msgspec.Struct):
+    row: int
+    account: FileReport
+    line: int
+    fallback: bool
+
+
+class Collector:
+    """Collects the rows of all files; keeps one row an id; builds one table."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+        self._places: dict[str, _Place] = {}
+        self._dropped: set[int] = set()
+        self._claims: dict[str, str] = {}
+        self._count = 0
+        self.open(FileReport(path=""))
+
+    def open(self, account: FileReport) -> None:
+        """Start a file."""
+        self.account = account
+        self.tasks: list[str] = []  # of this file, until it closes: a format may rename them
+        self.groups: list[str] = []
+        self._pending: list[Row] = []
+        self._chars = 0
+        self._batches: list[pa.RecordBatch] = []
+        self._extras: dict[str, list[Any]] = {}
+
+    def add(self, row: Row, line: int, nth: int = 0) -> None:
+        """Take one row, the `nth` of its line, unless a better one with its id is here."""
+        account = self.account
+        if not row.source_file:
+            row.source_file, row.source_line = account.path, line
+        if row.rollout_id is None:
+            row.rollout_id = f"{account.path}:{line}" + (f"#{nth}" if nth else "")
+        known = self._places.get(row.rollout_id)
+        if known is not None:
+            if row.fallback and not known.fallback:
+                account.drop(SUPERSEDED, line)
+                return
+            self._drop(known, SUPERSEDED if known.fallback else DUPLICATE)
+        self._places[row.rollout_id] = _Place(self._count, account, line, row.fallback)
+        account.rows += 1
+        extras = row.extras or {}
+        for name in extras.keys() - self._extras.keys():
+            self._extras[name] = [None] * len(self.tasks)
+        for name, column in self._extras.items():
+            column.append(extras.get(name))
+        self._count += 1
+        self.tasks.append(row.task)
+        self.groups.append(row.group)
+        self._pending.append(row)
+        self._chars += len(row.prompt or "")
+        if len(self._pending) >= BATCH_ROWS or self._chars >= BATCH_CHARS:
+            self._flush()
+
+    def claim(self, group: str, identity: str) -> bool:
+        """Whether a group id is free for this task, or already its own."""
+        return self._claims.setdefault(group, identity) == identity
+
+    def row_of(self, rollout_id: str) -> int | None:
+        """Row number of an id, before dropped rows are taken out."""
+        known = self._places.get(rollout_id)
+        return None if known is None else known.row
+
+    def discard(self, rollout_id: str, reason: str) -> None:
+        """Take a row out again, and count it."""
+        self._drop(self._places.pop(rollout_id), reason)
+
+    def close(self) -> None:
+        """End a file: its rows become a table."""
+        self._flush()
+        if not self._batches:
+            return
+        table = pa.Table.from_batches(self._batches)
+        for name, column in (("task", self.tasks), ("group", self.groups)):
+            at = SCHEMA.get_field_index(name)
+            table = table.set_column(at, SCHEMA.field(name), pa.array(column, pa.string()))
+        for name, column in self._extras.items():
+            table = table.append_column(name, _infer(column))
+        self._tables.append(table)
+
+    def add_table(self, table: pa.Table) -> None:
+        """Take a finished table of our own, row by row as far as ids go."""
+        ids = table.column("rollout_id").to_pylist()
+        for at, rollout_id in enumerate(ids):
+            if (known := self._places.get(rollout_id)) is not None:
+                self._drop(known, DUPLICATE)
+            self._places[rollout_id] = _Place(self._count + at, self.account, at + 1, False)
+        self._count += len(ids)
+        self.account.rows += len(ids)
+        self._tables.append(table)
+
+    def table(self) -> pa.Table:
+        """Everything collected, in the order of reading."""
+        if not self._tables:
+            return SCHEMA.empty_table()
+        table = pa.concat_tables(self._tables, promote_options="permissive")
+        self._tables = []
+        return table
+
+    def without_dropped(self, table: pa.Table) -> pa.Table:
+        """The table less the rows that later ones replaced."""
+        if not self._dropped:
+            return table
+        return table.filter(pa.array([i not in self._dropped for i in range(self._count)]))
+
+    def _drop(self, known: _Place, reason: str) -> None:
+        self._dropped.add(known.row)
+        known.account.rows -= 1
+        known.account.drop(reason, known.line)
+
+    def _flush(self) -> None:
+        rows = self._pending
+        if not rows:
+            return
+        columns = [
+            pa.array(list(map(attrgetter(field.name), rows)), field.type) for field in SCHEMA
+        ]
+        self._batches.append(pa.record_batch(columns, schema=SCHEMA))
+        self._pending = []
+        self._chars = 0
+
+
+def _infer(column: list[Any]) -> pa.Array:
+    try:
+        return pa.array(column)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        # Mixed types: kept as JSON text rather than lost.
+        return pa.array([None if x is None else msgspec.json.encode(x).decode() for x in column])
