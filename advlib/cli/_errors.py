@@ -29,8 +29,8 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, Refusal | FormatError):
         return str(error)
     if isinstance(error, OSError):
-        name = error.filename if error.filename is not None else "a file"
-        return f"{name}: {error.strerror or error}"
+        named = error.filename is not None and error.strerror
+        return f"{error.filename}: {error.strerror}" if named else str(error)
     return None
 
 

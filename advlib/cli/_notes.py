@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from advlib.cli._estimators import ESTIMATORS, tiers
 from advlib.cli._samples import Samples, invalid_kinds
@@ -92,11 +93,12 @@ def _equal_tasks(data: Samples) -> Iterator[str]:
     if _groups_with_several(data, "environment").any():
         return  # said by _mixed, with what to do
     environments, _ = _codes(data.table["environment"])
-    tasks, _ = _codes(data.table["task"])
+    raw = pc.replace_substring_regex(data.table["task"], "[:@].*", "")  # ids without a hash
+    tasks, _ = _codes(raw)
     pairs = np.unique(np.stack([tasks, environments]), axis=1)
     shared = np.flatnonzero(np.bincount(pairs[0]) > 1)
     if shared.size:
-        names = (data.table["task"][int(np.argmax(tasks == task))].as_py() for task in shared)
+        names = (raw[int(np.argmax(tasks == task))].as_py() for task in shared)
         yield (
             f"{count(int(shared.size), 'task id')} in more than one environment: {some(names)}; "
             "no group holds two environments, so they are not compared"

@@ -16,8 +16,20 @@ from advlib.cli._summary import Scored
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst")
 METADATA = b"advlib.score"  # key of the settings in the schema's metadata
 
-_COLUMNS_BEFORE = ("rollout_id", "environment", "task", "group", "reward")
-_COLUMNS_AFTER = ("format", "source_file", "source_line")
+# Columns that come first in the file, in this order.
+FIRST = (
+    "rollout_id",
+    "environment",
+    "task",
+    "group",
+    "reward",
+    "advantage",
+    "baseline",
+    "valid",
+    "reason",
+    "source_file",
+    "source_line",
+)
 
 
 def check(output: str, inputs: Iterable[str]) -> None:
@@ -54,18 +66,28 @@ def check_not_input(output: str, inputs: Iterable[str]) -> None:
 def scored_table(scored: Scored, settings: Mapping[str, Any]) -> pa.Table:
     """One row a rollout, in the order of the files, with the settings in the metadata.
 
+    The columns of the reader follow, without the prompts, so that the file can be scored again.
+
     Args:
         scored: rollouts and their advantages.
         settings: how they came about; plain JSON values.
     """
     data = scored.data
-    columns = {name: data.table[name] for name in _COLUMNS_BEFORE}
-    columns["reward"] = pa.array(data.rewards, from_pandas=True)  # NaN is null in a file
-    columns["advantage"] = pa.array(scored.advantages)
-    columns["baseline"] = pa.array(scored.baselines, from_pandas=True)
-    columns["valid"] = pa.array(data.valid)
-    columns["reason"] = pa.array(data.reasons, pa.string())
-    columns |= {name: data.table[name] for name in _COLUMNS_AFTER}
+    told = [
+        reason if not valid else None
+        for reason, valid in zip(data.reasons, data.valid, strict=True)
+    ]
+    made = {
+        "reward": pa.array(data.rewards, from_pandas=True),  # NaN is null in a file
+        "advantage": pa.array(scored.advantages),
+        "baseline": pa.array(scored.baselines, from_pandas=True),
+        "valid": pa.array(data.valid),
+        "reason": pa.array(data.reasons, pa.string()),
+        "invalid_reason": pa.array(told, pa.string()),
+    }
+    names = dict.fromkeys((*FIRST, *data.table.column_names))
+    names.pop("prompt", None)
+    columns = {name: made[name] if name in made else data.table[name] for name in names}
     kept = dict(data.table.schema.metadata or {})
     kept[METADATA] = json.dumps(dict(settings), allow_nan=False).encode()
     return pa.table(columns).replace_schema_metadata(kept)
