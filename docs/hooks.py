@@ -10,6 +10,7 @@ import ast
 import html
 import importlib
 import inspect
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -66,7 +67,7 @@ def _documented_constants(package: str) -> set[str]:
         source = Path(path).read_text(encoding="utf-8")
         lines = source.splitlines()
         body = ast.parse(source).body
-        for statement, follower in zip(body, [*body[1:], None], strict=True):
+        for statement, follower in itertools.pairwise([*body, None]):
             if isinstance(statement, ast.Assign):
                 targets = [t.id for t in statement.targets if isinstance(t, ast.Name)]
             elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):

@@ -43,7 +43,7 @@ def blocks(page: Path) -> Iterator[tuple[int, str]]:
 
 
 def expectations(code: str) -> dict[int, str]:
-    """The text of each ``# ->`` comment by its line; on a line of its own it counts for the one above."""
+    """The text of each ``# ->`` comment by its line; one alone on its line, of the line above."""
     found = {}
     for token in tokenize.generate_tokens(StringIO(code).readline):
         if token.type == tokenize.COMMENT and token.string.startswith("# ->"):
