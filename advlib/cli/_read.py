@@ -6,12 +6,13 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, NamedTuple
 
 from advlib.cli._errors import Refusal, one_of
 from advlib.cli._show import console
+
+if TYPE_CHECKING:  # the command line knows the formats' names before it needs Arrow
+    import pyarrow as pa
 
 FORMATS = ("auto", "verifiers", "prime_rl", "nemo_gym", "advlib")
 LONG = 32 << 20  # bytes from which reading takes long enough to show a bar

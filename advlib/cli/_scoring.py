@@ -147,9 +147,12 @@ def _rows(scored: _summary.Scored) -> Group:
     data = scored.data
     shown = min(ROWS_SHOWN, len(data.valid))
     number = _show.number
+    sources = data.table["source_file"].to_pylist()
+    lines = data.table["source_line"].to_pylist()
+    short = _show.short_names(sources)
     rows = [
         (
-            data.table["rollout_id"][row].as_py(),
+            _show.shortened(f"{short[sources[row]]}:{lines[row]}"),
             str(data.group_ids[row] + 1),
             number(float(data.rewards[row])),
             number(float(scored.advantages[row]), sign=True),
@@ -158,7 +161,7 @@ def _rows(scored: _summary.Scored) -> Group:
         )
         for row in range(shown)
     ]
-    heads = ("rollout", "group", "reward", "advantage", "baseline", "")
+    heads = ("file and line", "group", "reward", "advantage", "baseline", "")
     more = len(data.valid) - shown
     rest = Text(f"... and {more:,} more; --output FILE keeps them all") if more else Text("")
     return Group(_show.table(heads, rows), rest)
@@ -196,16 +199,18 @@ def coverage_facts(seen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def group_facts(groups: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """How many groups of which size, and how many without a signal."""
-    sizes = ", ".join(f"{n:,} of {size}" for size, n in groups["sizes"].items())
-    yield "groups", f"{groups['count']:,}; by rollouts: {sizes}"
+    yield "groups", f"{groups['count']:,}; {_sizes(groups['sizes'])}"
     if groups["valid_sizes"] != groups["sizes"]:
-        sizes = ", ".join(f"{n:,} of {size}" for size, n in groups["valid_sizes"].items())
-        yield "", f"by valid rollouts: {sizes}"
+        yield "", f"valid rollouts alone: {_sizes(groups['valid_sizes'])}"
     yield (
         "no signal",
         f"{groups['constant']:,} constant, {groups['singletons']:,} with one valid rollout, "
         f"{groups['empty']:,} with none",
     )
+
+
+def _sizes(histogram: Mapping[str, int]) -> str:
+    return _show.some((f"{n:,} of size {size}" for size, n in histogram.items()), limit=8)
 
 
 def spread(values: Mapping[str, Any]) -> str:

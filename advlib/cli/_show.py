@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -47,20 +48,44 @@ def some(items: Iterable[Any], *, limit: int = 3) -> str:
     return ", ".join(every[:limit]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def shortened(text: str, limit: int = 28) -> str:
+    """Text with its middle left out where it is too long for a column."""
+    half = (limit - 3) // 2
+    return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"
+
+
+def short_names(paths: Iterable[str]) -> dict[str, str]:
+    """Each path without the folders that all of them share."""
+    every = list(dict.fromkeys(paths))
+    folders = {os.path.dirname(path) for path in every}
+    try:
+        shared = os.path.commonpath(folders) if folders else ""
+    except ValueError:  # some absolute, some not
+        shared = ""
+    return {path: os.path.relpath(path, shared) if shared else path for path in every}
+
+
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, title: str | None = None
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, tight: bool = False
 ) -> Table:
-    """A table whose first columns are text and whose others are numbers, at their right."""
-    result = Table(
-        box=box.SIMPLE_HEAD,
-        title=None if title is None else Text(title, style="bold"),
-        title_justify="left",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        show_edge=False,
-    )
+    """A table whose first columns are text and whose others are numbers, at their right.
+
+    Args:
+        heads: of the columns.
+        rows: cells as text.
+        left: number of text columns.
+        tight: one space between columns, not two, and columns of equal width where that is enough.
+    """
+    padding = (0, 0) if tight else (0, 1, 0, 0)
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=padding, show_edge=False)
     for index, head in enumerate(heads):
-        result.add_column(head, justify="left" if index < left else "right", overflow="fold")
+        result.add_column(
+            head,
+            justify="left" if index < left else "right",
+            overflow="fold",
+            vertical="bottom",
+            min_width=6 if tight and index >= left else None,
+        )
     for row in rows:
         result.add_row(*(Text(plain(cell)) for cell in row))
     return result

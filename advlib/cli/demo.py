@@ -2,81 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from importlib import resources
-from typing import NamedTuple
-
-import numpy as np
-
-from advlib.cli._estimators import ESTIMATORS, advantages, baselines, hacks, tiers
-from advlib.cli._samples import Samples, samples
-
-_HEADS = {
-    "group_mean": "group mean",
-    "grpo": "grpo",
-    "leave_one_out": "leave one out",
-    "batch_mean": "batch mean",
-    "batch_leave_one_out": "batch l.o.o.",
-    "max_rl": "max_rl",
-    "gar": "gar",
-    "rank_margin": "rank margin",
-}
-
-
-class Scene(NamedTuple):
-    """One set of sample files, and one thing to see in each of its groups."""
-
-    title: str
-    files: tuple[str, ...]
-    sights: tuple[str, ...]
-
-
-SCENES = (
-    Scene(
-        "Evaluation results of verifiers: arithmetic, 12 measured rollouts, batch mean 0.5",
-        ("arithmetic_results.jsonl",),
-        (
-            "One of four is right. The group mean is 0.25. Without itself, a is compared with 0 "
-            "and each other one with 1/3.",
-            "c's model call broke: the 0 in its reward field is not a measurement. c gets 0, and "
-            "the others get what they would get if its row were deleted.",
-            "Alone in its group, a has nothing to be compared with. Only the two batch baselines, "
-            "which compare with the whole file, have a word on it.",
-            "All are right, so the group has no signal. Against the batch mean of 0.5 it has.",
-        ),
-    ),
-    Scene(
-        "Traces of prime-rl with a grader's verdicts: code repair, 14 measured, batch mean 0.5",
-        ("code_repair_traces.jsonl", "code_repair_annotations.jsonl"),
-        (
-            "c passes by deleting the test. gar drops it to the lowest reward, so the mean falls "
-            "to 0.5, and shares the credit by tier. rank_margin knows the tiers alone: a stands "
-            "0.5 above b and e, c 1 below them; d and f were not ranked.",
-            "Nobody passes, so rewards say nothing. The ranking still does: a gap of 0.5 below "
-            "the first tier and below the second.",
-            "a and b are two traces of one episode, one candidate for the grader, and so are d "
-            "and e. f's episode failed before it left a trace.",
-        ),
-    ),
-    Scene(
-        "Rollouts of NeMo Gym and their failures: orchard, 6 measured, batch mean 0.75",
-        ("orchard_rollouts.jsonl", "orchard_rollouts_failures.jsonl"),
-        (
-            "c is masked, so the 1 in its reward field counts for nothing. The judge failed on e: "
-            "its 0 is not a measurement either. The mean of a, b and d is 1, not 0.8.",
-            "c has no reward, which is not a reward of 0. e never ran. d names a failure that it "
-            "recovered from, and counts.",
-        ),
-    ),
-)
-
 
 def demo() -> None:
     """Score the sample rollouts that come with advlib, with every estimator."""
-    from rich.padding import Padding
     from rich.text import Text
 
     from advlib.cli import _show
+    from advlib.cli._scenes import SCENES, tables
 
     out = _show.console()
     for scene in SCENES:
@@ -85,60 +17,6 @@ def demo() -> None:
         for sight, (heads, rows) in zip(scene.sights, tables(scene), strict=True):
             out.print()
             out.print(Text(sight))
-            out.print(Padding(_show.table(heads, rows), (0, 0, 0, 2)))
+            out.print(_show.table(heads, rows, left=2, tight=True))
         out.print()
     out.print(Text("Your own files: advlib score PATH --estimator leave_one_out", style="bold"))
-
-
-def load(scene: Scene) -> Samples:
-    """The rollouts of a scene."""
-    from advlib import adapters
-
-    with resources.as_file(resources.files("advlib.samples")) as folder:
-        return samples(adapters.read([str(folder / name) for name in scene.files]))
-
-
-def score_all(data: Samples) -> dict[str, np.ndarray]:
-    """Advantages of every estimator that has what it needs, by name."""
-    import warnings
-
-    import advlib
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", advlib.AdvantageWarning)
-        return {
-            name: advantages(name, data, {})
-            for name, estimator in ESTIMATORS.items()
-            if not (estimator.needs and data.table[estimator.needs].null_count == len(data.table))
-        }
-
-
-def tables(scene: Scene) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
-    """Heads and rows of one table a group."""
-    from advlib.cli._show import number
-
-    data = load(scene)
-    scored = score_all(data)
-    base = baselines("group_mean", data, {}, scored["group_mean"])
-    written = data.table["reward"].to_pylist()
-    heads = ("", "reward", "", *(_HEADS[name] for name in scored), "base line")
-    for group in range(data.num_groups):
-        rows = []
-        for letter, row in zip(
-            "abcdefgh", np.flatnonzero(data.group_ids == group).tolist(), strict=False
-        ):
-            values = (number(float(column[row]), digits=3, sign=True) for column in scored.values())
-            baseline = number(float(base[row]), digits=3)
-            rows.append((letter, number(written[row]), _remark(data, row), *values, baseline))
-        yield heads, rows
-
-
-def _remark(data: Samples, row: int) -> str:
-    if data.reasons[row] is not None:
-        kind = data.table["failure_kind"][row].as_py()
-        return kind if kind in ("judge_failed",) else str(data.reasons[row])
-    if hacks(data)[row]:
-        return "hack"
-    if tiers(data)[row] >= 0:
-        return f"tier {tiers(data)[row]}"
-    return "" if data.table["tier"].null_count == len(data.table) else "no tier"

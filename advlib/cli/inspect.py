@@ -50,9 +50,10 @@ def _print(data: Samples, found: Mapping[str, Any]) -> None:
     out = _show.console()
     heads = ("file", "format", "lines", "records", "rows", "reported")
     files = found["files"]
+    short = _show.short_names(file["path"] for file in files)
     rows = [
         (
-            file["path"],
+            short[file["path"]],
             file["format"] or "-",
             *(f"{file[name]:,}" for name in ("lines", "records", "rows")),
             f"{sum(file['reported'].values()):,}",
@@ -118,16 +119,17 @@ def _first_rows(data: Samples) -> Any:
     from advlib.cli import _show, _summary
 
     table = data.table
+    short = _show.short_names(table["source_file"].to_pylist())
     rows = [
         (
-            table["rollout_id"][row].as_py(),
+            f"{short[table['source_file'][row].as_py()]}:{table['source_line'][row]}",
             table["group"][row].as_py(),
             _summary.reason_of(data, row) or "",
             _show.number(table["reward"][row].as_py()),
         )
         for row in range(min(ROWS_SHOWN, len(table)))
     ]
-    return _show.table(("rollout", "group", "", "reward"), rows, left=3)
+    return _show.table(("file and line", "group", "", "reward"), rows, left=3)
 
 
 def _total(files: list[Mapping[str, Any]], name: str) -> dict[str, int]:

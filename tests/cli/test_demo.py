@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advlib.cli.demo import SCENES, load, score_all, tables
+from advlib.cli._scenes import SCENES, load, score_all, tables
 
 ROOT_3_2 = 1.5**0.5
 # Scene, group: the advantages that each estimator must give, in the order of the files.
