@@ -1,7 +1,8 @@
 """Build hooks of the documentation site.
 
-Two things that MkDocs does not do by itself. A public name without a docstring stops the build.
+Three things that MkDocs does not do by itself. A public name without a docstring stops the build.
 Formulas become MathML while the site is built, so that a page needs no script and no network.
+Notebooks are shown on a page, and can be downloaded from it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import html
 import importlib
 import inspect
 import itertools
+import json
 import re
 import sys
 from pathlib import Path
@@ -18,6 +20,9 @@ from typing import Any
 
 PUBLIC_MODULES = ("advlib", "advlib.masking", "advlib.adapters")
 
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+
+_SHOWN = re.compile(r"<!-- notebook: (\w+) -->")
 _FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
@@ -97,6 +102,18 @@ def to_mathml(page: str) -> str:
     return _FORMULA.sub(replace, page)
 
 
+def to_markdown(notebook: Path) -> str:
+    """Return a notebook's text and code as Markdown, without its outputs and its title."""
+    parts = []
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            parts.append(f"```python\n{source}\n```")
+        elif cell["cell_type"] == "markdown":
+            parts.append(re.sub(r"\A# .*\n", "", source))
+    return "\n\n".join(parts)
+
+
 def on_pre_build(config: Any) -> None:
     """Refuse to build while a public name has no docstring."""
     from mkdocs.exceptions import PluginError
@@ -114,3 +131,18 @@ def on_page_content(page_html: str, page: Any, config: Any, files: Any) -> str:
     if "arithmatex" in result:
         raise PluginError(f"{page.file.src_path}: a formula was not converted")
     return result
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the notebooks to the site."""
+    from mkdocs.structure.files import File
+
+    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
+        name = f"notebooks/{notebook.name}"
+        files.append(File.generated(config, name, abs_src_path=str(notebook)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Put a notebook in the place of its marker."""
+    return _SHOWN.sub(lambda match: to_markdown(NOTEBOOKS / f"{match[1]}.ipynb"), markdown)
