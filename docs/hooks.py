@@ -22,6 +22,7 @@ PUBLIC_MODULES = ("advlib", "advlib.masking", "advlib.adapters")
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
+_ROLE = re.compile(r":(?:func|class|meth|data):<code>(?P<name>[\w.]+)</code>")
 _SHOWN = re.compile(r"<!-- notebook: (\w+) -->")
 _FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
@@ -102,6 +103,21 @@ def to_mathml(page: str) -> str:
     return _FORMULA.sub(replace, page)
 
 
+def link_roles(page: str) -> str:
+    """Return the page with references such as ``:func:`name` `` in docstrings made links."""
+
+    def replace(match: re.Match[str]) -> str:
+        name = match["name"].removeprefix("advlib.")
+        for module in reversed(PUBLIC_MODULES):
+            if name in importlib.import_module(module).__all__:
+                name = f"{module}.{name}".removeprefix("advlib.")
+                break
+        shown = match["name"].rpartition(".")[2]
+        return f'<autoref identifier="advlib.{name}" optional><code>{shown}</code></autoref>'
+
+    return _ROLE.sub(replace, page)
+
+
 def to_markdown(notebook: Path) -> str:
     """Return a notebook's text and code as Markdown, without its outputs and its title."""
     parts = []
@@ -124,10 +140,10 @@ def on_pre_build(config: Any) -> None:
 
 
 def on_page_content(page_html: str, page: Any, config: Any, files: Any) -> str:
-    """Write the formulas of one page as MathML; a formula left over stops the build."""
+    """Write formulas as MathML and references as links; a formula left over stops the build."""
     from mkdocs.exceptions import PluginError
 
-    result = to_mathml(page_html)
+    result = link_roles(to_mathml(page_html))
     if "arithmatex" in result:
         raise PluginError(f"{page.file.src_path}: a formula was not converted")
     return result

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import importlib
 import importlib.util
 import re
 import sys
@@ -128,6 +129,19 @@ def hooks() -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = [p.read_text(encoding="utf-8") for p in (ROOT / "docs" / "reference").glob("*.md")]
+    shown = set(re.findall(r"^::: (\S+)$", "\n".join(pages), re.MULTILINE))
+    for module in map(importlib.import_module, hooks().PUBLIC_MODULES):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if isinstance(thing, types.ModuleType) or module.__name__ in shown:
+                continue
+            # A name that another public module offers too is shown once.
+            homes = {module.__name__, getattr(thing, "__module__", "")}
+            assert {f"{home}.{name}" for home in homes} & shown or homes & shown, name
 
 
 def test_every_public_name_has_a_docstring() -> None:
