@@ -20,6 +20,7 @@ NOT_A_NUMBER = "not_a_number_reward"  # a string, a list, an object without a na
 NOT_TRAINABLE = "not_trainable"  # a frozen agent's trace: scored, but no sample of the policy
 
 INVALID_REASONS = (MASKED, FAILED, MISSING, NULL, NAN, INFINITE, NOT_A_NUMBER, NOT_TRAINABLE)
+"""Every word that ``invalid_reason`` can hold."""
 
 
 def _field(name: str, kind: pa.DataType, meaning: str, *, nullable: bool = True) -> pa.Field:
@@ -79,3 +80,4 @@ SCHEMA = pa.schema(
         _field("source_line", pa.int64(), "line of the raw row, from 1", nullable=False),
     ]
 )
+"""The columns of the table, each with its meaning under ``description`` in its metadata."""
