@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 
 from advlib.cli import _summary
 from advlib.cli._samples import Samples, component_names
 
-RAW_LINES = 200  # lines of each file whose fields are listed
+RAW_LINES = 200  # lines of each file whose fields are listed, as far as RAW_BYTES reach
+RAW_BYTES = 64 << 20
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 # Fields of a raw row that tell its format; none of them is enough to read it.
 TELLTALES: Mapping[str, tuple[str, ...]] = {
@@ -52,23 +56,35 @@ def files(table: pa.Table) -> list[dict[str, Any]]:
     ]
 
 
-def raw_fields(paths: Sequence[str]) -> dict[str, int]:
-    """Top-level fields of the first lines of each file, and in how many lines each occurs."""
-    from advlib.adapters._json import Damaged, decode
-    from advlib.adapters._lines import read_lines
-    from advlib.adapters._report import FileReport
+def raw_fields(path: str) -> dict[str, int]:
+    """Top-level fields of the first lines of a file, and in how many lines each occurs."""
+    with open(path, "rb") as raw:
+        start = raw.peek(4)[:4]
+        if start == b"PAR1":
+            with pq.ParquetFile(raw) as file:
+                return dict.fromkeys(file.schema_arrow.names, file.metadata.num_rows)
+        codec = _MAGIC.get(start[:2]) or _MAGIC.get(start)
+        if codec is None:
+            return dict(_tally(raw))
+        stream = pa.CompressedInputStream(pa.PythonFile(raw), codec)
+        with io.BufferedReader(stream) as lines, contextlib.suppress(OSError):  # damaged or cut
+            return dict(_tally(lines))
+    return {}
 
+
+def _tally(lines: io.BufferedReader) -> Counter[str]:
     seen: Counter[str] = Counter()
-    for path in paths:
-        if path.endswith(".parquet"):
-            seen.update(pa.parquet.read_schema(path).names)
-            continue
-        for line in read_lines(path, FileReport(path=path)):
-            with contextlib.suppress(Damaged):  # among the reported; its fields cannot be told
-                seen.update(decode(line).keys())
-            if line.number >= RAW_LINES:
-                break
-    return dict(seen)
+    decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+    left = RAW_BYTES
+    for _ in range(RAW_LINES):
+        line = lines.readline(left)
+        left -= len(line)
+        if not line or left <= 0:
+            break
+        # A line that cannot be decoded is among the reported ones; its fields cannot be told.
+        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+            seen.update(decoder.decode(line).keys())
+    return seen
 
 
 def why(format: str, fields: Mapping[str, int]) -> list[str]:
@@ -89,7 +105,7 @@ def document(data: Samples, warnings: list[str]) -> dict[str, Any]:
     table = data.table
     found = files(table)
     for entry in found:
-        seen = raw_fields([entry["path"]])
+        seen = raw_fields(entry["path"])
         entry["recognised_by"] = why(entry["format"] or "", seen)
         entry["raw_fields"] = seen
     return {

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from advlib import adapters
 from advlib.cli import _estimators, _output, _show, _summary
 from advlib.cli._errors import Refusal, one_of
 from advlib.cli._notes import notes
@@ -60,9 +62,8 @@ def run(request: Request) -> Result:
     scored = _score(data, request)
     settings = _settings(request)
     if request.output is not None:
-        from advlib import adapters
-
-        _output.check_not_input(request.output, set(table["source_file"].to_pylist()))
+        sources = set(table["source_file"].to_pylist())
+        _output.check_not_input(request.output, sources.union(_files(table)))
         adapters.write(_output.scored_table(scored, settings), request.output)
     warnings = told + notes(
         data,
@@ -119,10 +120,16 @@ def _document(
     scored: _summary.Scored, settings: dict[str, Any], warnings: list[str], output: str | None
 ) -> dict[str, Any]:
     data = scored.data
-    files = data.table["source_file"].unique().to_pylist()
+    account = adapters.report(data.table)
     return {
         **settings,
-        "files": files,
+        "files": _files(data.table),
+        "read": {
+            "records": account.records,
+            "rows": account.rows,
+            "reported": account.reported,
+            "notes": account.notes,
+        },
         "coverage": _summary.coverage(data),
         "groups": _summary.groups(data),
         "rewards": _summary.statistics(data.rewards[data.valid]),
@@ -130,6 +137,10 @@ def _document(
         "output": output,
         "warnings": warnings,
     }
+
+
+def _files(table: pa.Table) -> list[str]:
+    return [file.path for file in adapters.report(table).files]
 
 
 def show(result: Result) -> None:

@@ -97,7 +97,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
     result.add_column(style="bold", no_wrap=True)
     result.add_column(overflow="fold")
     for name, value in rows:
-        result.add_row(Text(name), Text(value))
+        result.add_row(Text(name), Text(plain(value)))
     return result
 
 
