@@ -150,9 +150,9 @@ def _check_values(batch: FlatBatch, columns: Sequence[Entry]) -> None:
     for (name, given, kind), used in zip(columns, batch.columns, strict=True):
         if kind == "float" and isinstance(used, np.ndarray):
             _checks.finite_where(name, used, valid)
-            original = np.asarray(given)
-            wide = original.dtype.kind in "iuf" and original.dtype.itemsize > used.dtype.itemsize
-            if wide and isinstance(ids, np.ndarray):
+            original = _checks.as_numpy(name, given)
+            rounded = original.dtype.kind in "iuf" and original.dtype != used.dtype
+            if rounded and isinstance(ids, np.ndarray):
                 _checks.lossless(name, original, used, ids, valid)
 
 
@@ -201,4 +201,4 @@ def _trim(array: jax.Array, size: int) -> jax.Array:
     if isinstance(array, jax.core.Tracer):
         return array[:size]
     # Through the host: a device slice would compile anew for every size.
-    return jnp.asarray(np.asarray(array)[:size])
+    return jax.device_put(np.asarray(array)[:size])

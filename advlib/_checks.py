@@ -30,7 +30,7 @@ def warn(message: str) -> None:
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("advlib."):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, AdvantageWarning, stacklevel=level - 1)
+    warnings.warn(message, AdvantageWarning, stacklevel=level)
 
 
 def rows(mask: np.ndarray) -> str:
@@ -72,10 +72,11 @@ def array(name: str, value: ArrayLike | Sequence[Any], kind: Kind) -> Column:
     """As :func:`column`, for an argument of any number of dimensions."""
     if isinstance(value, jax.Array):
         return _device_column(name, value, kind)
-    return _host_column(name, _as_numpy(name, value), kind)
+    return _host_column(name, as_numpy(name, value), kind)
 
 
-def _as_numpy(name: str, value: Any) -> np.ndarray:
+def as_numpy(name: str, value: Any) -> np.ndarray:
+    """A host value as NumPy has it; None in a list of numbers becomes NaN: missing."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
@@ -84,7 +85,7 @@ def _as_numpy(name: str, value: Any) -> np.ndarray:
         raise TypeError(f"{name} cannot be read as an array: {error}") from error
     if array.dtype == object and not any(isinstance(item, str | bytes) for item in array.flat):
         try:
-            return array.astype(np.float64)  # None becomes NaN: missing, and found below
+            return array.astype(np.float64)
         except (TypeError, ValueError):
             pass
     return array

@@ -55,7 +55,9 @@ def broadcast_to_tokens(advantages: Values, token_mask: Values) -> Array:
 
 @jax.jit
 def _broadcast_to_tokens(advantages: Array, mask: Array) -> Array:
-    return jnp.where(mask, advantages[:, None], jnp.zeros((), advantages.dtype))
+    # The compiler would else fold the whole estimator into the loop over tokens.
+    advantages = jax.lax.optimization_barrier(advantages)
+    return jnp.where(mask, advantages[:, None], 0)
 
 
 def masked_mean(
@@ -141,8 +143,8 @@ def response_mask(token_ids: Values, end_ids: int | Sequence[int]) -> Array:
     if ends.dtype.kind not in "iu" or ends.ndim != 1:
         raise TypeError(f"end_ids must be one integer or a list of them; got {end_ids!r}")
     is_end = jnp.isin(tokens, ends.astype(np.int32))
-    ended = jnp.cumsum(is_end.astype(jnp.int32), axis=-1) - is_end
-    return ended == 0
+    count = is_end.astype(jnp.int32)
+    return jnp.cumsum(count, axis=-1) == count  # no end token before this one
 
 
 @core

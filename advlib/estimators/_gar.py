@@ -152,7 +152,7 @@ def _gar(
 
     positive = groups.valid & mixed & (deviation > above)
     ranked = groups.only(passed & ~hacks & (tiers >= 0))
-    rates = whose.shared_float(win_rates(ranked.only(whose.first), tiers).astype(rewards.dtype))
+    rates = whose.shared_float(win_rates(ranked.only(whose.first), tiers, rewards.dtype))
     rates = jnp.where(positive, jnp.where(ranked.valid, rates, 0.5), 0)
     credit = jnp.where(positive, f_min + (1 - f_min) * rates, 0)
 

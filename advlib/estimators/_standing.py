@@ -62,7 +62,7 @@ def candidates(groups: Segments, candidate_ids: Array | None) -> tuple[Segments,
     return groups, Candidates(ids, groups.valid & (row == ids.rows(first)))
 
 
-def win_rates(ranked: Segments, tiers: Array) -> Array:
+def win_rates(ranked: Segments, tiers: Array, dtype: Any = jnp.float32) -> Array:
     """Share of the other ranked rows of its group that each row beats, ties one half.
 
         w_i = (|worse| + (|same tier| - 1)/2) / (n - 1),  and 1 for a lone one
@@ -70,9 +70,10 @@ def win_rates(ranked: Segments, tiers: Array) -> Array:
     Args:
         ranked: groups in which only ranked rows are valid.
         tiers: (B,) integers, 0 best.
+        dtype: of the result.
 
     Returns:
-        (B,) float32 in [0, 1]; 0 where not ranked.
+        (B,) in [0, 1]; 0 where not ranked.
     """
     axes, size = ranked.axes, ranked.ids.shape[0]
     ids = jnp.where(ranked.valid, ranked.ids, ranked.num_groups)
@@ -85,8 +86,8 @@ def win_rates(ranked: Segments, tiers: Array) -> Array:
     group_start, group_end = _extent(new_group)
     tier_start, tier_end = _extent(new_group | _differs(tiers))
     total, same, worse = group_end - group_start, tier_end - tier_start, group_end - tier_end
-    beaten = worse.astype(jnp.float32) + 0.5 * (same - 1).astype(jnp.float32)
-    sorted_rates = jnp.where(total > 1, beaten / jnp.maximum(total - 1, 1).astype(jnp.float32), 1)
+    beaten = worse.astype(dtype) + 0.5 * (same - 1).astype(dtype)
+    sorted_rates = jnp.where(total > 1, beaten / jnp.maximum(total - 1, 1).astype(dtype), 1)
     rates = jnp.zeros_like(sorted_rates).at[order].set(sorted_rates)
     if axes:
         rates = jax.lax.dynamic_slice_in_dim(rates, jax.lax.axis_index(axes) * size, size)
@@ -139,6 +140,6 @@ def check_candidates(batch: FlatBatch, names: tuple[str, ...]) -> None:
             bad = np.zeros(len(valid), bool)
             bad[rows[differs]] = True
             raise ValueError(
-                f"{name} must be the same for all rows of one candidate; {_checks.rows(bad)} "
-                f"differ from the first row with that candidate id"
+                f"{name} must be the same for all rows of one candidate; not so in "
+                f"{_checks.rows(bad)}, by the first row of that candidate"
             )

@@ -1,8 +1,7 @@
 """Advantages per token: generalized advantage estimation as one decayed sum.
 
-With δ_t = r_t + γ V_{t+1} - V_t, the advantage is A_t = Σ_{j ≥ t} (γλ)^{j-t} δ_j. Without a mask
-the sum is taken in blocks, as products with a small triangular matrix; with one, a scan carries the
-next trained token's value and advantage across the tokens in between.
+With δ_t = r_t + γ V_{t+1} - V_t, the advantage is A_t = Σ_{j ≥ t} (γλ)^{j-t} δ_j. The sum is taken
+in blocks, as products with a small triangular matrix: a scan would wait for every token in turn.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from advlib._batch import core
 
 Values = ArrayLike | Sequence[Any]
 
-_BLOCK = 32  # measured: smaller blocks wait for memory, larger ones multiply zeros
+_BLOCK = 32  # tokens in a block: as many as one word has bits
+_LEAST_DECAY = 1 / 8  # below it, decay^-32 leaves float32
 
 
 def gae(
@@ -108,7 +108,7 @@ def _decayed_sum(x: Array, decay: Array) -> Array:
     width = min(_BLOCK, steps)
     if width == 0:
         return x
-    powers = decay ** jnp.arange(width + 1, dtype=x.dtype)
+    powers = jnp.power(decay, jnp.arange(width + 1))  # integer exponents: 0^0 = 1, with a gradient
     lag = jnp.arange(width)[:, None] - jnp.arange(width)[None, :]
     weights = jnp.where(lag >= 0, powers[jnp.abs(lag)], 0)
     if steps == width:
@@ -131,20 +131,64 @@ def _gae_masked(
     bootstrap: Array,
     mask: Array,
 ) -> Array:
+    """The same sum over trained tokens, as a recursion on what a token passes to the one before it.
+
+    U_t = γλ (r_t + U_{t+1}) + (γ - γλ) V_t  if trained, else U_{t+1};    A_t = r_t - V_t + U_{t+1}
+    """
     # Selected before any arithmetic: a NaN in a masked slot must reach neither value nor gradient.
     rewards = jnp.where(mask, rewards, 0)
     values = jnp.where(mask, values, 0)
+    decay = jnp.asarray(discount * lam, rewards.dtype)
+    own = decay * rewards + (discount - decay) * values
+    end = jnp.broadcast_to(discount * bootstrap.astype(own.dtype), own.shape[:-1])
+    passed = jax.lax.cond(
+        decay < _LEAST_DECAY, _passed_by_scan, _passed_by_blocks, own, mask, decay, end
+    )
+    return jnp.where(mask, rewards - values + passed, 0)
 
-    def step(carry: tuple[Array, Array], token: tuple[Array, Array, Array]) -> Any:
-        next_value, next_advantage = carry
-        reward, value, kept = token
-        delta = reward + discount * next_value - value
-        advantage = delta + discount * lam * next_advantage
-        carry = jnp.where(kept, value, next_value), jnp.where(kept, advantage, next_advantage)
-        return carry, jnp.where(kept, advantage, 0)
 
-    last = jnp.broadcast_to(bootstrap, rewards.shape[:-1]).astype(values.dtype)
-    start = (last + 0 * values[..., 0], jnp.zeros_like(rewards[..., 0]))
-    by_time = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), (rewards, values, mask))
-    _, advantages = jax.lax.scan(step, start, by_time, reverse=True)
-    return jnp.moveaxis(advantages, 0, -1)
+def _passed_by_scan(own: Array, mask: Array, decay: Array, end: Array) -> Array:
+    """U_{t+1} for every t, token by token."""
+
+    def step(later: Array, token: tuple[Array, Array]) -> tuple[Array, Array]:
+        gain, kept = token
+        return jnp.where(kept, gain + decay * later, later), later
+
+    by_time = (jnp.moveaxis(own, -1, 0), jnp.moveaxis(mask, -1, 0))
+    return jnp.moveaxis(jax.lax.scan(step, end, by_time, reverse=True)[1], 0, -1)
+
+
+def _passed_by_blocks(own: Array, mask: Array, decay: Array, end: Array) -> Array:
+    """U_{t+1} for every t, a block at a time.
+
+    With n_t trained tokens from the block's start through t, a trained token j > t reaches t with
+    weight decay^(n_j - 1 - n_t): a factor of j times one of t, so the block's sum is a product with
+    a triangle of ones. The factors stay in range only for a decay that is not small.
+    """
+    steps, shape = own.shape[-1], own.shape[:-1]
+    decay = jnp.maximum(decay, _LEAST_DECAY)  # the other branch's values must stay finite
+    width = [(0, 0)] * len(shape) + [(0, -steps % _BLOCK)]
+    own, mask = (jnp.pad(x, width).reshape(*shape, -1, _BLOCK) for x in (own, mask))
+    # One word holds a block's mask; counting its lowest bits counts trained tokens.
+    place = jnp.arange(_BLOCK, dtype=jnp.uint32)
+    word = jnp.where(mask, jnp.uint32(1) << place, jnp.uint32(0))
+    word = jnp.sum(word, axis=-1, keepdims=True, dtype=jnp.uint32)
+    through = jnp.uint32(0xFFFFFFFF) >> (_BLOCK - 1 - place)
+    count = jax.lax.population_count(word & through).astype(own.dtype)
+    total = jax.lax.population_count(word[..., 0]).astype(own.dtype)
+    log_decay = jnp.log2(decay)
+
+    scaled = jnp.where(mask, own * jnp.exp2(log_decay * (count - 1)), 0)
+    after = (place[:, None] > place[None, :]).astype(own.dtype)
+    later = jnp.matmul(scaled, after, precision=jax.lax.Precision.HIGHEST)
+    whole_block = scaled[..., 0] + later[..., 0]
+    through_block = jnp.exp2(log_decay * total)
+
+    def step(incoming: Array, block: tuple[Array, Array]) -> tuple[Array, Array]:
+        gain, weight = block
+        return gain + weight * incoming, incoming
+
+    by_block = (jnp.moveaxis(whole_block, -1, 0), jnp.moveaxis(through_block, -1, 0))
+    incoming = jnp.moveaxis(jax.lax.scan(step, end, by_block, reverse=True)[1], 0, -1)
+    passed = (later + (through_block * incoming)[..., None]) * jnp.exp2(-log_decay * count)
+    return passed.reshape(*shape, -1)[..., :steps]
