@@ -62,7 +62,7 @@ def gar(
 
     w_i is the win rate among ranked samples: those above the mean of the original rewards that are
     not confirmed hacks and have a tier; 1 for a lone one, 1/2 for a member of P without a rank.
-    A group whose original rewards are all equal is left as it is. Where λ_max binds, the mass that
+    A group whose candidates' original rewards are all equal is left at A. Where λ_max binds, the mass that
     is missing is spread over the group, so a sample a little below the mean can turn positive.
 
     Args:
@@ -146,7 +146,8 @@ def _gar(
     mixed = groups.rows(~original.constant)
     passed = whose.shared(leads.valid & (original.deviation > above))
     floor = groups.rows(spread(counted, rewards).lowest)
-    dropped = jnp.where(hacks & mixed, floor, rewards)
+    drops = hacks & mixed & jnp.isfinite(rewards)  # the floor must not hide an unmasked NaN
+    dropped = jnp.where(drops, floor, rewards)
     stats = centred(counted, dropped, rows=groups.valid)
     deviation = stats.deviation  # A of Eq. 3, in units of the group's range
 
