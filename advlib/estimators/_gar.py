@@ -62,8 +62,8 @@ def gar(
 
     w_i is the win rate among ranked samples: those above the mean of the original rewards that are
     not confirmed hacks and have a tier; 1 for a lone one, 1/2 for a member of P without a rank.
-    A group whose candidates' original rewards are all equal is left at A. Where λ_max binds, the mass that
-    is missing is spread over the group, so a sample a little below the mean can turn positive.
+    A group whose candidates' original rewards are all equal is left at A. Where λ_max binds, the
+    mass that is missing is spread over the group: a sample just below the mean can turn positive.
 
     Args:
         rewards: (B,) rewards, in any unit.
@@ -108,7 +108,7 @@ def gar(
         num_groups,
         axis_name,
     )
-    check_candidates(batch, ("tiers", "hacks"))
+    check_candidates(batch)
     warn_if_alone(batch)
     return batch.run(
         _gar,

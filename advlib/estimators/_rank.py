@@ -189,7 +189,7 @@ def _batch(
         num_groups,
         axis_name,
     )
-    check_candidates(batch, ("tiers", "hacks"))
+    check_candidates(batch)
     warn_if_alone(batch)
     return batch
 

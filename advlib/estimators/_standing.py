@@ -110,12 +110,13 @@ def _extent(starts: Array) -> tuple[Array, Array]:
     return start, end
 
 
-def check_candidates(batch: FlatBatch, names: tuple[str, ...]) -> None:
+def check_candidates(batch: FlatBatch) -> None:
     """Refuse a candidate whose traces disagree on what belongs to the candidate.
 
+    Its first valid row speaks for it; the others say the same, or nothing (tier -1, no hack).
+
     Args:
-        batch: host values; the last column holds the candidate ids.
-        names: the columns before it that all traces of a candidate share.
+        batch: host values; the last three columns are tiers, hacks and candidate ids.
 
     Raises:
         ValueError: an id is out of range, or two rows of a candidate differ.
@@ -129,13 +130,16 @@ def check_candidates(batch: FlatBatch, names: tuple[str, ...]) -> None:
     if not rows.size:
         return
     _, first, inverse = np.unique(ids[rows], return_index=True, return_inverse=True)
-    shared: dict[str, Any] = {"group_ids": batch.ids}
-    shared |= dict(zip(names, batch.columns[-1 - len(names) : -1], strict=True))
-    for name, column in shared.items():
+    tiers, hacks = batch.columns[-3:-1]
+    for name, column, silent in (
+        ("group_ids", batch.ids, None),
+        ("tiers", tiers, -1),
+        ("hacks", hacks, False),
+    ):
         if column is None:
             continue
         values = np.asarray(column)[rows]
-        differs = values != values[first][inverse]
+        differs = (values != values[first][inverse]) & (values != silent)
         if differs.any():
             bad = np.zeros(len(valid), bool)
             bad[rows[differs]] = True
