@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
-from advlib.adapters._json import Record
+from advlib.adapters._lines import Line
 from advlib.adapters._report import FileReport
 from advlib.adapters._rows import Collector, Row
 
@@ -33,12 +34,12 @@ class FileReader(NamedTuple):
     """A format at work on one file.
 
     Attributes:
-        parse: a record and its line to what it becomes, one outcome a rollout. It may be called
-            twice for a line, so it changes nothing before its last statement.
+        parse: a record in the format's shape and its line to what they become, one outcome a
+            rollout.
         finish: called after the last line, while the file's rows can still be renamed.
     """
 
-    parse: Callable[[Record, int], Sequence[Outcome]]
+    parse: Callable[[Any, Line], Sequence[Outcome]]
     finish: Callable[[], None] = lambda: None
 
 
@@ -48,13 +49,15 @@ class Format(NamedTuple):
     Attributes:
         name: as given to `read(format=)`.
         looks_for: one phrase for messages: what makes a record one of this format.
-        recognises: whether a record is one of this format.
+        decoder: reads a line into the format's shape; its `type` is a Struct or a dict.
+        recognises: whether a record, in that shape, is one of this format.
         open: start reading one file.
         conclude: called once, with the table of all files, for what only then can be known.
     """
 
     name: str
     looks_for: str
-    recognises: Callable[[Record], bool]
+    decoder: msgspec.json.Decoder[Any]
+    recognises: Callable[[Any], bool]
     open: Callable[[Session, FileReport], FileReader]
     conclude: Callable[[Session, pa.Table], pa.Table] = lambda session, table: table

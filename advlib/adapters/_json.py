@@ -1,9 +1,10 @@
 """One line into a record: fast where the line is plain JSON, patient where it is not.
 
-A record maps each top-level name to its undecoded bytes, so that only the fields a format asks for
-are ever decoded. `value`, `fields` and `objects` decode one of them. Where msgspec refuses, they
-raise `Damaged`; the caller then takes `repair`, which reads the whole line with the standard
-library (NaN, Infinity, lone surrogates, bytes that are not UTF-8) into the same kind of record.
+A format says by a msgspec Struct which fields it wants; everything else in a line is skipped
+without being decoded, and an absent field is UNSET. Fields are typed `Any`, a nested Struct or, for
+long lists that are rarely wanted, `Raw`: what a field may hold is for the format to judge. Where
+msgspec refuses a line, the standard library reads it (NaN, Infinity, lone surrogates, bytes that
+are not UTF-8, a value where a nested object should be) and `shaped` makes the same Struct from it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import hashlib
 import json
 import math
 import re
-from typing import Any, NamedTuple
+import types
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -27,85 +29,56 @@ from advlib.adapters._report import (
     TWO_RECORDS,
 )
 
-Record = dict[str, Any]
+UNSET = msgspec.UNSET
+Shape = TypeVar("Shape", bound=msgspec.Struct)
 
-_RECORD = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_OBJECTS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _VALUE = msgspec.json.Decoder()
+_NUMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_DIGITS = 400  # a float ends at 309 digits; int() of far longer text is quadratic
 _MAX_SPLICE = 1 << 20
 
 
-class Damaged(Exception):
-    """A value that plain JSON decoding refuses; the line may still be readable by `repair`."""
-
-
 class Repaired(NamedTuple):
-    """What `repair` made of a line: a record and what was wrong, or no record and the reason."""
+    """What `repair` made of a line: an object and what was wrong, or None and the reason."""
 
-    record: Record | None
+    fields: dict[str, Any] | None
     reason: str
     notes: tuple[str, ...]
 
 
-def decode(line: Line) -> Record:
-    """A line's top-level fields, undecoded.
-
-    Raises:
-        Damaged: the line is not valid UTF-8, not plain JSON, or not an object.
-    """
-    if not line.utf8:
-        raise Damaged
-    try:
-        return _RECORD.decode(line.data)
-    except (msgspec.MsgspecError, RecursionError):
-        raise Damaged from None
+def shaped(shape: type[Shape], fields: dict[str, Any]) -> Shape:
+    """A Struct from decoded JSON. Where a nested object should be and is not, it is UNSET."""
+    kinds = _kinds(shape)
+    return shape(**{name: _fit(kinds[name], fields[name]) for name in kinds if name in fields})
 
 
 def value(item: Any) -> Any:
-    """The Python value of a field; None for one that is absent.
-
-    Raises:
-        Damaged: it is not plain JSON.
-    """
+    """The Python value of a field; None for one that is absent, or Raw and unreadable."""
+    if item is UNSET:
+        return None
     if type(item) is not msgspec.Raw:
         return item
     try:
         return _VALUE.decode(item)
     except (msgspec.MsgspecError, RecursionError):
-        raise Damaged from None
+        return _lenient(bytes(memoryview(item)))
 
 
-def fields(item: Any) -> Record:
-    """The fields of an object, undecoded; empty where the value is no object."""
-    if type(item) is not msgspec.Raw:
-        return item if isinstance(item, dict) else {}
-    if bytes(memoryview(item)[:1]) != b"{":
-        return {}
-    try:
-        return _RECORD.decode(item)
-    except (msgspec.MsgspecError, RecursionError):
-        raise Damaged from None
-
-
-def objects(item: Any) -> list[Record]:
-    """The objects of a list, their fields undecoded; what is no object is an empty one."""
-    if type(item) is msgspec.Raw:
-        try:
-            return _OBJECTS.decode(item)
-        except (msgspec.MsgspecError, RecursionError):
-            item = value(item)
-    return [fields(each) for each in item] if isinstance(item, list) else []
-
-
-def holds(item: Any) -> bool:
-    """Whether a field is there and neither null nor an empty string, list or object."""
-    if item is None:
-        return False
-    if type(item) is not msgspec.Raw:
-        return not (isinstance(item, str | list | dict) and not item)
-    return bytes(memoryview(item)[:8]) not in (b"null", b'""', b"[]", b"{}")
+def numbers(line: Line) -> dict[str, int | float]:
+    """The numbers at the top level of a line, by name; booleans are none."""
+    found = line.repaired
+    if found is None:
+        found = {
+            name: _lenient(bytes(memoryview(item)))
+            for name, item in _NUMBERS.decode(line.data).items()
+            if bytes(memoryview(item)[:1]) in b"-0123456789"
+        }
+    return {
+        name: item
+        for name, item in found.items()
+        if isinstance(item, int | float) and not isinstance(item, bool)
+    }
 
 
 def digest(*values: Any) -> str:
@@ -118,10 +91,10 @@ def digest(*values: Any) -> str:
 
 
 def repair(line: Line) -> Repaired:
-    """Read a line that `decode` or `value` refused, with the standard library.
+    """Read a line that msgspec refused, with the standard library.
 
     Returns:
-        The record with what was repaired in it, or None with the reason why it is no record.
+        The object with what was repaired in it, or None with the reason why it is none.
     """
     notes: dict[str, None] = {}
     raw = bytes(line.data)
@@ -149,6 +122,38 @@ def repair(line: Line) -> Repaired:
     if not isinstance(loaded, dict):
         return Repaired(None, NOT_AN_OBJECT, ())
     return Repaired(loaded, "", tuple(notes))
+
+
+_KINDS: dict[type, dict[str, Any]] = {}
+
+
+def _kinds(shape: type[msgspec.Struct]) -> dict[str, Any]:
+    if shape not in _KINDS:
+        _KINDS[shape] = get_type_hints(shape)
+    return _KINDS[shape]
+
+
+def _fit(kind: Any, item: Any) -> Any:
+    """A value as a field of that kind: a Struct, a list of Structs, Raw, or anything."""
+    for option in get_args(kind) if get_origin(kind) is types.UnionType else (kind,):
+        if option is msgspec.Raw:
+            return msgspec.Raw(json.dumps(item).encode())
+        if get_origin(option) is list:
+            (each,) = get_args(option)
+            if not isinstance(item, list):
+                return UNSET
+            # Kept in place where it is no object, since others refer to it by position.
+            return [shaped(each, x if isinstance(x, dict) else {}) for x in item]
+        if isinstance(option, type) and issubclass(option, msgspec.Struct):
+            return shaped(option, item) if isinstance(item, dict) else UNSET
+    return item
+
+
+def _lenient(text: bytes) -> Any:
+    try:
+        return json.loads(text.decode("utf-8", "replace"), parse_int=_integer)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _integer(text: str) -> int | float:

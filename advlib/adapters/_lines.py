@@ -6,8 +6,9 @@ import codecs
 import io
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from advlib.adapters._report import CUT_STREAM, FileReport, FormatError
@@ -17,13 +18,14 @@ _BRACE = ord("{")
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
-class Line(NamedTuple):
+class Line(msgspec.Struct, gc=False):
     """One line that is not blank; `data` is valid until the next one is asked for."""
 
     number: int
     data: memoryview
     utf8: bool  # known to be valid UTF-8
     ended: bool  # a newline follows
+    repaired: dict[str, Any] | None = None  # the whole object, where plain JSON decoding refused it
 
 
 def read_lines(
@@ -72,7 +74,7 @@ def read_lines(
 
 def _split(buffer: bytearray, end: int, account: FileReport, *, ended: bool) -> Iterator[Line]:
     view = memoryview(buffer)
-    utf8 = _is_utf8(view[:end])
+    utf8 = buffer.isascii() or _is_utf8(view[:end])
     start = 0
     while start < end:
         stop = buffer.find(b"\n", start, end)
@@ -90,10 +92,16 @@ def _split(buffer: bytearray, end: int, account: FileReport, *, ended: bool) -> 
         yield Line(account.lines, data, utf8 or _is_utf8(data), ended)
 
 
+def _is_blank(data: memoryview) -> bool:
+    return not bytes(data).removeprefix(codecs.BOM_UTF8).strip()
+
+
 def _is_utf8(data: memoryview) -> bool:
+    # Arrow checks in place, at twice the speed of decoding into a string.
+    offsets = pa.array([0, len(data)], pa.int32()).buffers()[1]
     try:
-        codecs.utf_8_decode(data, "strict", True)
-    except UnicodeDecodeError:
+        pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(data)]).cast(pa.string())
+    except pa.ArrowInvalid:
         return False
     return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow as pa
 from advlib.adapters import nemo_gym, own, prime_rl, verifiers
 from advlib.adapters._files import Found, PathLike, find
 from advlib.adapters._format import FileReader, Format, Session
-from advlib.adapters._json import Damaged, Record, decode, repair
+from advlib.adapters._json import repair, shaped
 from advlib.adapters._lines import Line, read_lines
 from advlib.adapters._report import (
     METADATA_KEY,
@@ -22,7 +23,7 @@ from advlib.adapters._report import (
     ReadReport,
     ReadWarning,
 )
-from advlib.adapters._rows import Collector
+from advlib.adapters._rows import Collector, Row
 
 # The most telling first: a row of ours also carries fields that other formats look for.
 FORMATS = (own.FORMAT, prime_rl.FORMAT, nemo_gym.FORMAT, verifiers.FORMAT)
@@ -114,8 +115,8 @@ def sniff(path: PathLike) -> str:
         own.read_parquet(name, account)
         return own.FORMAT.name
     for line in read_lines(name, account):
-        record = _record(line, account)
-        if record is not None and (format := _recognise(record, FORMATS)) is not None:
+        format = _recognise(line, FORMATS, account)
+        if format is not None:
             return format.name
     raise FormatError(_unknown(account, FORMATS))
 
@@ -148,66 +149,64 @@ def _read_file(
     format: Format | None = None
     reader: FileReader | None = None
     for line in read_lines(account.path, account, progress):
-        record = _record(line, account)
+        if format is None or reader is None:
+            format = _recognise(line, wanted, account)
+            if format is None:
+                continue
+            account.format = format.name
+            reader = format.open(session, account)
+        record = _take(line, format, account)
         if record is None:
             continue
-        if format is None:
-            format = _recognise(record, wanted)
-            if format is not None:
-                account.format = format.name
-                reader = format.open(session, account)
-            elif other := _recognise(record, FORMATS):
-                raise FormatError(
-                    f"{account.path}:{line.number}: looked for {_looked_for(wanted)}; "
-                    f"this is a record of format {other.name!r}"
-                )
-        if format is None or reader is None or not format.recognises(record):
-            account.drop(UNRECOGNISED, line.number)
-            continue
-        _take(line, record, reader, session)
+        outcomes = reader.parse(record, line)
+        account.extra_traces += len(outcomes) - 1
+        for nth, outcome in enumerate(outcomes):
+            if isinstance(outcome, Row):
+                rows.add(outcome, line.number, nth)
+            elif outcome is not None:
+                account.drop(outcome, line.number)
     if reader is not None:
         reader.finish()
     rows.close()
 
 
-def _take(line: Line, record: Record, reader: FileReader, session: Session) -> None:
-    """Turn one record into rows, by way of `repair` if a value in it is damaged."""
-    account = session.rows.account
+def _recognise(line: Line, wanted: tuple[Format, ...], account: FileReport) -> Format | None:
+    """The first format that knows the record; the line is accounted for if none does."""
+    scratch = account
+    for format in (*wanted, *(each for each in FORMATS if each not in wanted)):
+        scratch = FileReport(path=account.path)
+        if _take(line, format, scratch) is None:
+            continue
+        if format not in wanted:
+            raise FormatError(
+                f"{account.path}:{line.number}: looked for {_looked_for(wanted)}; "
+                f"this is a record of format {format.name!r}"
+            )
+        return format
+    for reason in scratch.reported:
+        account.drop(reason, line.number)
+    return None
+
+
+def _take(line: Line, format: Format, account: FileReport) -> Any:
+    """A line in a format's shape; None, and accounted for, where it is no record of it."""
     try:
-        outcomes = reader.parse(record, line.number)
-    except Damaged:
-        repaired = _repaired(line, account)
-        if repaired is None:
-            return
-        outcomes = reader.parse(repaired, line.number)
-    account.extra_traces += len(outcomes) - 1
-    for nth, outcome in enumerate(outcomes):
-        if isinstance(outcome, str):
-            account.drop(outcome, line.number)
-        elif outcome is not None:
-            outcome.format = outcome.format or account.format or ""
-            session.rows.add(outcome, line.number, nth)
-
-
-def _record(line: Line, account: FileReport) -> Record | None:
-    try:
-        return decode(line)
-    except Damaged:
-        return _repaired(line, account)
-
-
-def _repaired(line: Line, account: FileReport) -> Record | None:
-    repaired = repair(line)
-    if repaired.record is None:
-        account.drop(repaired.reason, line.number)
+        if not line.utf8:
+            raise msgspec.DecodeError
+        record = format.decoder.decode(line.data)
+    except (msgspec.MsgspecError, RecursionError):
+        line.repaired, reason, notes = repair(line)
+        if line.repaired is None:
+            account.drop(reason, line.number)
+            return None
+        for note in notes:
+            account.note(note, line.number)
+        shape: Any = format.decoder.type
+        record = line.repaired if shape == dict[str, Any] else shaped(shape, line.repaired)
+    if not format.recognises(record):
+        account.drop(UNRECOGNISED, line.number)
         return None
-    for note in repaired.notes:
-        account.note(note, line.number)
-    return repaired.record
-
-
-def _recognise(record: Record, formats: tuple[Format, ...]) -> Format | None:
-    return next((each for each in formats if each.recognises(record)), None)
+    return record
 
 
 def _refuse_unknown(

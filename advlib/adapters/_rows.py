@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
+from array import array
+from bisect import bisect_right
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
@@ -20,7 +22,7 @@ BATCH_ROWS = 4096
 BATCH_CHARS = 64 << 20  # an Arrow string array ends at 2 GiB
 
 
-class Row(msgspec.Struct):
+class Row(msgspec.Struct, gc=False):
     """One row of the table, as a format's reader fills it in; what it leaves out is null."""
 
     environment: str
@@ -67,27 +69,23 @@ class Row(msgspec.Struct):
         return self
 
 
-class _Place(msgspec.Struct):
-    row: int
-    account: FileReport
-    line: int
-    fallback: bool
-
-
 class Collector:
     """Collects the rows of all files; keeps one row an id; builds one table."""
 
     def __init__(self) -> None:
         self._tables: list[pa.Table] = []
-        self._places: dict[str, _Place] = {}
+        self._rows: dict[str, int] = {}  # id to row, dropped ones counted
+        self._lines = array("q")  # row to line
+        self._fallback: set[int] = set()
+        self._starts: list[tuple[int, FileReport]] = []
         self._dropped: set[int] = set()
         self._claims: dict[str, str] = {}
-        self._count = 0
         self.open(FileReport(path=""))
 
     def open(self, account: FileReport) -> None:
         """Start a file."""
         self.account = account
+        self._starts.append((len(self._lines), account))
         self.tasks: list[str] = []  # of this file, until it closes: a format may rename them
         self.groups: list[str] = []
         self._pending: list[Row] = []
@@ -99,27 +97,28 @@ class Collector:
         """Take one row, the `nth` of its line, unless a better one with its id is here."""
         account = self.account
         if not row.source_file:
-            row.source_file, row.source_line = account.path, line
+            row.source_file, row.source_line, row.format = account.path, line, account.format or ""
         if row.rollout_id is None:
             row.rollout_id = f"{account.path}:{line}" + (f"#{nth}" if nth else "")
-        known = self._places.get(row.rollout_id)
+        at = len(self._lines)
+        known = self._rows.get(row.rollout_id)
         if known is not None:
-            if row.fallback and not known.fallback:
+            if row.fallback and known not in self._fallback:
                 account.drop(SUPERSEDED, line)
                 return
-            self._drop(known, SUPERSEDED if known.fallback else DUPLICATE)
-        self._places[row.rollout_id] = _Place(self._count, account, line, row.fallback)
+            self._drop(known, SUPERSEDED if known in self._fallback else DUPLICATE)
+        if row.fallback:
+            self._fallback.add(at)
+        self._rows[row.rollout_id] = at
+        self._lines.append(line)
         account.rows += 1
-        extras = row.extras or {}
-        for name in extras.keys() - self._extras.keys():
-            self._extras[name] = [None] * len(self.tasks)
-        for name, column in self._extras.items():
-            column.append(extras.get(name))
-        self._count += 1
+        if row.extras or self._extras:
+            self._add_extras(row.extras or {})
         self.tasks.append(row.task)
         self.groups.append(row.group)
         self._pending.append(row)
-        self._chars += len(row.prompt or "")
+        if row.prompt is not None:
+            self._chars += len(row.prompt)
         if len(self._pending) >= BATCH_ROWS or self._chars >= BATCH_CHARS:
             self._flush()
 
@@ -129,12 +128,11 @@ class Collector:
 
     def row_of(self, rollout_id: str) -> int | None:
         """Row number of an id, before dropped rows are taken out."""
-        known = self._places.get(rollout_id)
-        return None if known is None else known.row
+        return self._rows.get(rollout_id)
 
     def discard(self, rollout_id: str, reason: str) -> None:
         """Take a row out again, and count it."""
-        self._drop(self._places.pop(rollout_id), reason)
+        self._drop(self._rows.pop(rollout_id), reason)
 
     def close(self) -> None:
         """End a file: its rows become a table."""
@@ -151,13 +149,12 @@ class Collector:
 
     def add_table(self, table: pa.Table) -> None:
         """Take a finished table of our own, row by row as far as ids go."""
-        ids = table.column("rollout_id").to_pylist()
-        for at, rollout_id in enumerate(ids):
-            if (known := self._places.get(rollout_id)) is not None:
+        for line, rollout_id in enumerate(table.column("rollout_id").to_pylist(), 1):
+            if (known := self._rows.get(rollout_id)) is not None:
                 self._drop(known, DUPLICATE)
-            self._places[rollout_id] = _Place(self._count + at, self.account, at + 1, False)
-        self._count += len(ids)
-        self.account.rows += len(ids)
+            self._rows[rollout_id] = len(self._lines)
+            self._lines.append(line)
+            self.account.rows += 1
         self._tables.append(table)
 
     def table(self) -> pa.Table:
@@ -172,12 +169,19 @@ class Collector:
         """The table less the rows that later ones replaced."""
         if not self._dropped:
             return table
-        return table.filter(pa.array([i not in self._dropped for i in range(self._count)]))
+        return table.filter(pa.array([i not in self._dropped for i in range(len(self._lines))]))
 
-    def _drop(self, known: _Place, reason: str) -> None:
-        self._dropped.add(known.row)
-        known.account.rows -= 1
-        known.account.drop(reason, known.line)
+    def _drop(self, row: int, reason: str) -> None:
+        self._dropped.add(row)
+        account = self._starts[bisect_right(self._starts, row, key=itemgetter(0)) - 1][1]
+        account.rows -= 1
+        account.drop(reason, self._lines[row])
+
+    def _add_extras(self, extras: dict[str, Any]) -> None:
+        for name in extras.keys() - self._extras.keys():
+            self._extras[name] = [None] * len(self.tasks)
+        for name, column in self._extras.items():
+            column.append(extras.get(name))
 
     def _flush(self) -> None:
         rows = self._pending

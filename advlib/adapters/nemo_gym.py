@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from advlib.adapters._files import SIDECAR, plain_name
 from advlib.adapters._format import FileReader, Format, Outcome, Session
-from advlib.adapters._json import Record, digest, fields, holds, objects, value
-from advlib.adapters._report import REUSED_ID, FileReport
+from advlib.adapters._json import UNSET, digest, value
+from advlib.adapters._lines import Line
+from advlib.adapters._report import REUSED_ID, FileReport, FormatError
 from advlib.adapters._rows import Row
 from advlib.adapters._values import (
-    Place,
     components,
-    flag,
+    get,
+    holds,
     label,
     mask_source,
     messages_text,
@@ -30,13 +31,66 @@ from advlib.adapters._values import (
 )
 from advlib.adapters.verifiers import UNKNOWN
 
-_MARKS = ("responses_create_params", "_ng_task_index", "_ng_rollout_index", "_ng_failure_class")
 _ROLLOUT_KEY = re.compile(r"(\d+)-(\d+)")
 
 
-def recognises(record: Record) -> bool:
+class Request(msgspec.Struct, gc=False):
+    """What was asked of the policy."""
+
+    input: Any = UNSET
+    instructions: Any = UNSET
+    metadata: Any = UNSET
+
+
+class Response(msgspec.Struct, gc=False):
+    """What the policy answered; the output itself is rarely looked at."""
+
+    model: Any = UNSET
+    usage: Any = UNSET
+    status: Any = UNSET
+    incomplete_details: Any = UNSET
+    output: msgspec.Raw | msgspec.UnsetType = UNSET
+
+
+class Rollout(msgspec.Struct, gc=False):
+    """The fields of a line that the table has a place for, of all three kinds of line."""
+
+    task_index: Any = msgspec.field(name="_ng_task_index", default=UNSET)
+    rollout_index: Any = msgspec.field(name="_ng_rollout_index", default=UNSET)
+    rollout_id: Any = msgspec.field(name="_ng_rollout_id", default=UNSET)
+    environment_server: Any = msgspec.field(name="_ng_environment_server", default=UNSET)
+    agent_ref: Any = UNSET
+    task_source: Any = UNSET
+    responses_create_params: Request | msgspec.UnsetType = UNSET
+    response: Response | msgspec.UnsetType = UNSET
+    reward: Any = UNSET
+    reward_components: Any = UNSET
+    truncated: Any = UNSET
+    mask_sample: Any = UNSET
+    instance_config: Any = UNSET
+    failure_kind: Any = UNSET
+    failure_reason: Any = UNSET
+    failure_class: Any = msgspec.field(name="_ng_failure_class", default=UNSET)
+    judge_error: Any = msgspec.field(name="_ng_failure_judge_error", default=UNSET)
+    failure_message: Any = msgspec.field(name="_ng_failure_message", default=UNSET)
+    # A strict RolloutFailure record has these instead.
+    episode_id: Any = UNSET
+    failure: Any = UNSET
+    delivery: Any = UNSET
+
+
+_NO_REQUEST, _NO_RESPONSE = Request(), Response()
+
+
+def recognises(rollout: Rollout) -> bool:
     """Whether a record is a row of the main file, of the sidecar, or a RolloutFailure."""
-    return any(mark in record for mark in _MARKS) or _is_failure(record)
+    return (
+        rollout.responses_create_params is not UNSET
+        or rollout.task_index is not UNSET
+        or rollout.rollout_index is not UNSET
+        or rollout.failure_class is not UNSET
+        or _is_failure(rollout)
+    )
 
 
 def open_file(session: Session, account: FileReport) -> FileReader:
@@ -47,44 +101,45 @@ def open_file(session: Session, account: FileReport) -> FileReader:
     run = plain.removesuffix(SIDECAR) + ".jsonl" if sidecar else plain
     names: dict[tuple[str, str], str] = session.memory.setdefault(("nemo_gym", run), {})
 
-    def parse(record: Record, line: int) -> Sequence[Outcome]:
-        place = Place(account.path, line, session.reward_key)
-        if _is_failure(record):
-            return (_failure_row(record, run, place),)
-        request = fields(record.get("responses_create_params"))
-        environment = _environment(record)
-        prompt = value(request.get("input"))
-        instructions = value(request.get("instructions"))
-        key = _rollout_key(record)
-        source = mask_source(record)
-        reward, parts = read_reward(record, place)
-        response = _response(record)
+    asked = _NO_REQUEST
+    prompt: str | None = None
+
+    def parse(rollout: Rollout, line: Line) -> Sequence[Outcome]:
+        nonlocal asked, prompt
+        if rollout.failure is not UNSET and _is_failure(rollout):
+            return (_failure_row(rollout, run, line),)
+        request = rollout.responses_create_params or _NO_REQUEST
+        response = rollout.response or _NO_RESPONSE
+        index = label(rollout.task_index)
+        key = _rollout_key(rollout, index)
+        source = mask_source(rollout.mask_sample, rollout.instance_config, rollout.failure_class)
+        # The rollouts of a task often stand together: join its text once.
+        if asked.input != request.input or asked.instructions != request.instructions:
+            asked = request
+            prompt = _joined(request.instructions, messages_text(request.input))
+        (reward, reason), parts = read_reward(
+            rollout.reward, session.reward_key, account.path, line
+        )
         row = Row(
-            environment=environment,
+            environment=_environment(rollout),
             task="",
             group="",
             rollout_id=None if key is None else f"{run}#{key}",
-            prompt=_joined(instructions, messages_text(prompt)),
-            reward=reward.number,
-            reward_components=components(fields(record.get("reward_components")) or parts),
-            failure_kind=text_of(
-                value(record.get("failure_kind")), value(record.get("_ng_failure_class"))
-            ),
+            prompt=prompt,
+            reward=reward,
+            reward_components=components(rollout.reward_components or parts),
+            failure_kind=text_of(rollout.failure_kind, rollout.failure_class),
             failure_reason=text_of(
-                *(value(record.get(name)) for name in _REASON_FIELDS if name in record)
+                rollout.failure_reason, rollout.judge_error, rollout.failure_message
             ),
             mask_source=source,
-            truncated=response.truncated,
-            response_length=response.length,
-            policy=response.model,
+            truncated=_truncated(response, rollout.truncated),
+            response_length=_length(response),
+            policy=text_of(response.model),
             fallback=sidecar or (source is not None and "failure_class" in source),
-        ).judge(reward.reason)
-        index = label(value(record.get("_ng_task_index")))
-        content = None
-        if holds(request.get("input")) or holds(request.get("metadata")):
-            content = (prompt, instructions, value(request.get("metadata")))
-        row.task = _task(index, content, row, names, session, account, place)
-        row.group = f"{environment}/{row.task}"
+        ).judge(reason)
+        row.task = _task(index, request, row, names, session, account, line)
+        row.group = f"{row.environment}/{row.task}"
         return (row,)
 
     return FileReader(parse)
@@ -93,110 +148,100 @@ def open_file(session: Session, account: FileReport) -> FileReader:
 FORMAT = Format(
     name="nemo_gym",
     looks_for="an object with `responses_create_params`, `_ng_task_index` or `_ng_failure_class`",
+    decoder=msgspec.json.Decoder(Rollout),
     recognises=recognises,
     open=open_file,
 )
 
-_REASON_FIELDS = ("failure_reason", "_ng_failure_judge_error", "_ng_failure_message")
-
 
 def _task(
     index: str | None,
-    content: tuple[Any, ...] | None,
+    request: Request,
     row: Row,
     names: dict[tuple[str, str], str],
     session: Session,
     account: FileReport,
-    place: Place,
+    line: Line,
 ) -> str:
+    known = None if index is None else names.get((row.environment, index))
+    if known is not None:
+        return known
+    identity = None
+    if holds(request.input) or holds(request.metadata):
+        asked = (request.input, request.instructions, request.metadata)
+        identity = digest(*(None if part is UNSET else part for part in asked))
     if index is None:
-        if content is not None:
-            return digest(*content)
-        if row.valid:
-            raise place.error(
-                "no task to group by: looked for `_ng_task_index`, else for "
-                "`responses_create_params` with an input or metadata"
+        if identity is None and row.valid:
+            raise FormatError(
+                f"{account.path}:{line.number}: no task to group by: looked for `_ng_task_index`, "
+                "else for `responses_create_params` with an input or metadata"
             )
-        return f"unknown:{row.rollout_id or place.line}"
-    known = names.get((row.environment, index))
-    if known is not None or content is None:
-        return known or index
+        return identity or f"unknown:{row.rollout_id or line.number}"
+    if identity is None:
+        return index
     # Inside a run the index is the task; between runs only if it asks for the same thing.
-    identity = digest(*content)
     name = index
     if not session.rows.claim(f"{row.environment}/{index}", identity):
         name = f"{index}@{identity}"
-        account.note(REUSED_ID, place.line)
+        account.note(REUSED_ID, line.number)
     names[row.environment, index] = name
     return name
 
 
-class _Response(NamedTuple):
-    model: str | None
-    length: int | None
-    truncated: bool | None
+def _length(response: Response) -> int | None:
+    length = whole(get(response.usage, "output_tokens"))
+    output = response.output
+    if length is not None or output is UNSET or not _has_tokens(output):
+        return length
+    items = value(output)
+    tokens = [get(item, "generation_token_ids") for item in items or () if isinstance(items, list)]
+    return sum(len(ids) for ids in tokens if isinstance(ids, list)) or None
 
 
-def _response(record: Record) -> _Response:
-    response = fields(record.get("response"))
-    length = whole(value(fields(response.get("usage")).get("output_tokens")))
-    output = response.get("output")
-    if length is None and output is not None and _mentions_tokens(output):
-        tokens = (value(item.get("generation_token_ids")) for item in objects(output))
-        length = sum(len(ids) for ids in tokens if isinstance(ids, list)) or None
-    why = value(fields(response.get("incomplete_details")).get("reason"))
-    status = value(response.get("status"))
-    if why is not None or status == "incomplete":
-        truncated: bool | None = why in (None, "max_output_tokens")
-    elif status == "completed":
-        truncated = flag(value(record.get("truncated"))) or False
-    else:
-        truncated = flag(value(record.get("truncated")))
-    return _Response(text_of(value(response.get("model"))), length, truncated)
+def _has_tokens(output: msgspec.Raw) -> bool:
+    return b"generation_token_ids" in bytes(memoryview(output))
 
 
-def _mentions_tokens(output: Any) -> bool:
-    return type(output) is not msgspec.Raw or b"generation_token_ids" in bytes(memoryview(output))
+def _truncated(response: Response, top: Any) -> bool | None:
+    if response.incomplete_details or response.status == "incomplete":
+        return get(response.incomplete_details, "reason") in (None, "max_output_tokens")
+    if top is True or top is False:
+        return top
+    return False if response.status == "completed" else None
 
 
-def _rollout_key(record: Record) -> str | None:
-    explicit = label(value(record.get("_ng_rollout_id")))
-    if explicit is not None:
+def _rollout_key(rollout: Rollout, index: str | None) -> str | None:
+    if rollout.rollout_id is not UNSET and (explicit := label(rollout.rollout_id)) is not None:
         return explicit
-    task = label(value(record.get("_ng_task_index")))
-    rollout = label(value(record.get("_ng_rollout_index")))
-    return None if task is None or rollout is None else f"{task}-{rollout}"
+    nth = label(rollout.rollout_index)
+    return None if index is None or nth is None else f"{index}-{nth}"
 
 
-def _environment(record: Record) -> str:
+def _environment(rollout: Rollout) -> str:
+    agent = get(rollout.agent_ref, "name")
+    return text_of(rollout.environment_server, agent, rollout.task_source) or UNKNOWN
+
+
+def _is_failure(rollout: Rollout) -> bool:
     return (
-        text_of(
-            value(record.get("_ng_environment_server")),
-            value(fields(record.get("agent_ref")).get("name")),
-            value(record.get("task_source")),
-        )
-        or UNKNOWN
+        rollout.failure is not UNSET
+        and rollout.episode_id is not UNSET
+        and rollout.delivery is not UNSET
     )
 
 
-def _is_failure(record: Record) -> bool:
-    return "failure" in record and "episode_id" in record and "delivery" in record
-
-
-def _failure_row(record: Record, run: str, place: Place) -> Row:
+def _failure_row(rollout: Rollout, run: str, line: Line) -> Row:
     """A strict RolloutFailure record: it has no reward, and none is inferred."""
-    episode = fields(record["episode_id"])
-    failure = fields(record["failure"])
-    key = label(value(episode.get("rollout_id")))
+    key = label(get(rollout.episode_id, "rollout_id"))
     match = _ROLLOUT_KEY.fullmatch(key or "")
-    task = match[1] if match else f"unknown:{key or place.line}"
+    task = match[1] if match else f"unknown:{key or line.number}"
     return Row(
         environment=UNKNOWN,
         task=task,
         group=f"{UNKNOWN}/{task}",
         rollout_id=None if key is None else f"{run}#{key}",
-        failure_kind=text_of(value(failure.get("failure_kind"))),
-        failure_reason=text_of(value(failure.get("failure_reason"))),
+        failure_kind=text_of(get(rollout.failure, "failure_kind")),
+        failure_reason=text_of(get(rollout.failure, "failure_reason")),
         fallback=True,
     ).judge(None, failed=True)
 

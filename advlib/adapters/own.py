@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from advlib.adapters._format import FileReader, Format, Outcome, Session
-from advlib.adapters._json import Record, value
+from advlib.adapters._lines import Line
 from advlib.adapters._report import WRONG_TYPE, FileReport, FormatError
 from advlib.adapters._rows import Row
 from advlib.adapters._values import measure, number
@@ -52,7 +52,7 @@ class _Checked(msgspec.Struct):
     hack: str | None = None
 
 
-def recognises(record: Record) -> bool:
+def recognises(record: dict[str, Any]) -> bool:
     """Whether a record is a row of ours."""
     return all(name in record for name in REQUIRED)
 
@@ -60,8 +60,7 @@ def recognises(record: Record) -> bool:
 def open_file(session: Session, account: FileReport) -> FileReader:
     """Start reading one file of JSON lines."""
 
-    def parse(record: Record, line: int) -> Sequence[Outcome]:
-        items = {name: value(item) for name, item in record.items()}
+    def parse(items: dict[str, Any], line: Line) -> Sequence[Outcome]:
         try:
             row = msgspec.convert({k: v for k, v in items.items() if k in _NAMES}, _Checked)
         except (msgspec.ValidationError, OverflowError):
@@ -70,10 +69,9 @@ def open_file(session: Session, account: FileReport) -> FileReader:
         if row.reward_components is not None:
             made.reward_components = [(k, number(v)) for k, v in row.reward_components.items()]
         made.advantage = number(row.advantage)
-        reward = measure(row.reward)
-        made.reward = reward.number
-        if row.valid and reward.reason is not None:  # edited by hand: a row cannot be both
-            made.judge(reward.reason)
+        made.reward, reason = measure(row.reward)
+        if row.valid and reason is not None:  # edited by hand: a row cannot be both
+            made.judge(reason)
         made.extras = {k: v for k, v in items.items() if k not in _NAMES}
         return (made,)
 
@@ -83,6 +81,7 @@ def open_file(session: Session, account: FileReport) -> FileReader:
 FORMAT = Format(
     name="advlib",
     looks_for="an object with " + ", ".join(f"`{name}`" for name in REQUIRED),
+    decoder=msgspec.json.Decoder(dict[str, Any]),
     recognises=recognises,
     open=open_file,
 )

@@ -9,26 +9,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from advlib.adapters._format import FileReader, Format, Outcome, Session
-from advlib.adapters._json import Record, digest, fields, objects, value
+from advlib.adapters._json import UNSET, digest, value
+from advlib.adapters._lines import Line
 from advlib.adapters._report import (
     ANNOTATION,
     ANNOTATION_UNMATCHED,
     GRADE_TRACE,
-    NOT_AN_OBJECT,
     REUSED_ID,
     FileReport,
 )
 from advlib.adapters._rows import Row
-from advlib.adapters._trace import credit, prompt_of, response_of, reward_of, token_advantage
-from advlib.adapters._values import Place, flag, label, mask_source, text_of, whole
+from advlib.adapters._trace import (
+    Trace,
+    credit,
+    objects,
+    prompt_of,
+    response_of,
+    reward_of,
+    token_advantage,
+)
+from advlib.adapters._values import flag, get, label, mask_source, text_of, whole
 from advlib.adapters.schema import SCHEMA
 from advlib.adapters.verifiers import UNKNOWN
 
 _UPDATES = ("prime_rl", "updates")
 _GRADES = ("prime_rl", "grades")
+
+
+class Record(Trace, gc=False):
+    """An episode, a bare trace or an annotation update: they share their line's fields."""
+
+    traces: list[Trace] | msgspec.UnsetType = UNSET
+    env: Any = UNSET
+    group: Any = UNSET
+    run: Any = UNSET
+    trace_id: Any = UNSET
+    branches: Any = UNSET
 
 
 class _Episode(NamedTuple):
@@ -41,7 +61,7 @@ class _Episode(NamedTuple):
     step: int | None
     kind: str | None
     ok: bool | None
-    errors: list[Record]
+    errors: list[dict[str, Any]]
 
 
 class _Update(NamedTuple):
@@ -54,7 +74,7 @@ class _Update(NamedTuple):
 
 def recognises(record: Record) -> bool:
     """Whether a record is an episode, a bare trace or an annotation update."""
-    return "traces" in record or "nodes" in record or _is_update(record)
+    return record.traces is not UNSET or record.nodes is not UNSET or _is_update(record)
 
 
 def open_file(session: Session, account: FileReport) -> FileReader:
@@ -62,26 +82,20 @@ def open_file(session: Session, account: FileReport) -> FileReader:
     updates: list[_Update] = session.memory.setdefault(_UPDATES, [])
     grades: set[str] = session.memory.setdefault(_GRADES, set())
 
-    def parse(record: Record, line: int) -> Sequence[Outcome]:
-        place = Place(account.path, line, session.reward_key)
+    def parse(record: Record, line: Line) -> Sequence[Outcome]:
         if _is_update(record):
-            updates.append(_update(record, account, line))
+            updates.append(_update(record, account, line.number))
             return (None,)
-        bare = "traces" not in record
-        traces = [record] if bare else objects(record["traces"])
-        episode = _episode(record, traces, place)
-        if not traces:
-            return (_without_traces(episode, session, place),)
+        traces: Sequence[Trace] = [record] if record.traces is UNSET else record.traces
+        episode = _episode(record, traces, f"{account.path}:{line.number}")
         outcomes: list[Outcome] = []
-        for trace in traces:
-            row = _row(trace, episode, place) if trace else NOT_AN_OBJECT
-            if isinstance(row, Row):
-                if row.kind == "grade":
-                    grades.add(row.rollout_id or "")
-                    row = GRADE_TRACE
-                else:
-                    _group(row, trace, episode, session, account, line)
-                    row.episode_id = None if bare else row.episode_id
+        for trace in traces or (None,):
+            row = _row(trace, episode) if trace else _without_traces(episode)
+            if row.kind == "grade":
+                grades.add(row.rollout_id or "")
+                outcomes.append(GRADE_TRACE)
+                continue
+            _name_group(row, trace, episode, session, account, line.number)
             outcomes.append(row)
         return outcomes
 
@@ -126,6 +140,7 @@ def conclude(session: Session, table: pa.Table) -> pa.Table:
 FORMAT = Format(
     name="prime_rl",
     looks_for="an object with `traces`, `nodes`, or `trace_id` with `info` or `branches`",
+    decoder=msgspec.json.Decoder(Record),
     recognises=recognises,
     open=open_file,
     conclude=conclude,
@@ -134,84 +149,83 @@ FORMAT = Format(
 
 def _is_update(record: Record) -> bool:
     return (
-        "trace_id" in record
-        and "nodes" not in record
-        and ("info" in record or "branches" in record)
+        record.trace_id is not UNSET
+        and record.nodes is UNSET
+        and record.traces is UNSET
+        and (record.info is not UNSET or record.branches is not UNSET)
     )
 
 
-def _update(record: Record, account: FileReport, line: int) -> _Update:
+def _update(record: Record, account: FileReport, number: int) -> _Update:
     streams = {
-        index: value(branch["advantages"])
-        for branch in objects(record.get("branches"))
-        if "advantages" in branch and (index := whole(value(branch.get("index")))) is not None
+        index: branch["advantages"]
+        for branch in objects(record.branches)
+        if "advantages" in branch and (index := whole(branch.get("index"))) is not None
     }
-    trace = label(value(record["trace_id"])) or ""
-    return _Update(trace, credit(fields(record.get("info"))), streams, account, line)
+    return _Update(label(record.trace_id) or "", credit(record.info), streams, account, number)
 
 
-def _episode(record: Record, traces: list[Record], place: Place) -> _Episode:
-    env = fields(record.get("env"))
-    environment = text_of(value(env.get("name")), value(env.get("id"))) or UNKNOWN
-    task = fields(record.get("task")) or (fields(traces[0].get("task")) if traces else {})
-    run = fields(record.get("run"))
-    work = fields(run.get("work"))
-    info = fields(traces[0].get("info")) if traces else {}
+def _episode(record: Record, traces: Sequence[Trace], where: str) -> _Episode:
+    first = traces[0] if traces else None
+    environment = text_of(get(record.env, "name"), get(record.env, "id")) or UNKNOWN
+    work = get(record.run, "work")
+    task = record.task if isinstance(record.task, dict) or first is None else first.task
+    kinds = (get(first.info if first else None, "kind"), get(work, "type"), get(record.run, "type"))
     return _Episode(
-        rollout=label(value(record.get("id"))),
+        rollout=label(record.id),
         environment=environment,
-        task=_task(task, traces, place),
-        group=label(value(fields(record.get("group")).get("id"))),
-        step=whole(value(work.get("step"))),
-        kind=text_of(value(info.get("kind")), value(work.get("type")), value(run.get("type"))),
-        ok=flag(value(record.get("ok"))),
-        errors=objects(record.get("errors")),
+        task=_task(task, first, where),
+        group=label(get(record.group, "id")),
+        step=whole(get(work, "step")),
+        kind=text_of(*kinds),
+        ok=flag(record.ok),
+        errors=objects(record.errors),
     )
 
 
-def _task(task: Record, traces: list[Record], place: Place) -> str:
+def _task(task: Any, first: Trace | None, where: str) -> str:
     """Key, else hash, else a hash of the data; `idx` counts inside one run and says nothing."""
-    name = label(value(task.get("key"))) or label(value(task.get("hash")))
+    name = label(get(task, "key")) or label(get(task, "hash"))
     if name is not None:
         return name
-    data = value(task.get("data"))
-    if data:
-        return digest(data)
-    prompt = prompt_of(traces[0], {}) if traces else None
-    return digest(prompt) if prompt else f"unknown:{place.path}:{place.line}"
+    content = get(task, "data") or (prompt_of(first, None) if first else None)
+    return digest(content) if content else f"unknown:{where}"
 
 
-def _group(
-    row: Row, trace: Record, episode: _Episode, session: Session, account: FileReport, line: int
+def _name_group(
+    row: Row,
+    trace: Trace | None,
+    episode: _Episode,
+    session: Session,
+    account: FileReport,
+    line: int,
 ) -> None:
-    step = "" if episode.step is None else f"/step {episode.step}"
-    row.group = f"{row.environment}/{row.task}{step}"
-    if episode.group is not None:
-        identity = f"{row.environment}/{row.task}"
+    identity = f"{row.environment}/{row.task}"
+    if episode.group is None:
+        row.group = identity if episode.step is None else f"{identity}/step {episode.step}"
+    elif session.rows.claim(episode.group, identity):
         row.group = episode.group
-        if not session.rows.claim(episode.group, identity):
-            row.group = f"{episode.group}@{digest(identity)}"
-            account.note(REUSED_ID, line)
+    else:
+        row.group = f"{episode.group}@{digest(identity)}"
+        account.note(REUSED_ID, line)
     # Agents with different parts in one episode are not measured by one yardstick.
-    agent = text_of(value(fields(trace.get("agent")).get("name")))
+    agent = text_of(get(trace.agent, "name")) if trace else None
     if agent not in (None, "agent"):
         row.group += f"/{agent}"
 
 
-def _row(trace: Record, episode: _Episode, place: Place) -> Row:
-    info = fields(trace.get("info"))
-    agent = fields(trace.get("agent"))
-    errors = objects(trace.get("errors"))
-    ok = flag(value(trace.get("ok")))
+def _row(trace: Trace, episode: _Episode) -> Row:
+    errors = objects(trace.errors)
+    ok = flag(trace.ok)
     failed = ok is False or (ok is None and (bool(errors) or episode.ok is False))
     error = next(iter(errors or episode.errors), {})
-    reward, parts = reward_of(trace, place)
+    (reward, reason), parts = reward_of(trace)
     response = response_of(trace)
-    rollout = label(value(trace.get("id")))
-    noted = credit(info)
+    rollout = label(trace.id)
+    noted = credit(trace.info)
     if "advantage" not in noted:
-        nodes = objects(trace.get("nodes"))
-        noted["advantage"] = token_advantage(value(node.get("advantages")) for node in nodes)
+        streams = (value(node.advantages) for node in trace.nodes or ())
+        noted["advantage"] = token_advantage(streams)
     kind = noted.pop("kind", None) or episode.kind
     return Row(
         environment=episode.environment,
@@ -219,35 +233,31 @@ def _row(trace: Record, episode: _Episode, place: Place) -> Row:
         group="",
         rollout_id=rollout,
         episode_id=None if episode.rollout == rollout else episode.rollout,
-        prompt=prompt_of(trace, fields(fields(trace.get("task")).get("data"))),
-        reward=reward.number,
+        prompt=prompt_of(trace, get(trace.task, "data")),
+        reward=reward,
         reward_components=parts,
-        failure_kind=text_of(value(error.get("type"))),
-        failure_reason=text_of(value(error.get("message"))),
-        mask_source=mask_source(trace),
+        failure_kind=text_of(error.get("type")),
+        failure_reason=text_of(error.get("message")),
+        mask_source=mask_source(trace.mask_sample),
         truncated=response.truncated,
         response_length=response.length,
         policy=response.model,
         step=episode.step,
         kind=kind,
         **noted,
-    ).judge(reward.reason, failed=failed, trainable=value(agent.get("trainable")) is not False)
+    ).judge(reason, failed=failed, trainable=get(trace.agent, "trainable") is not False)
 
 
-def _without_traces(episode: _Episode, session: Session, place: Place) -> Outcome:
+def _without_traces(episode: _Episode) -> Row:
     """An episode in which nothing was sampled: it failed, whatever `ok` says."""
-    if episode.kind == "grade":
-        return GRADE_TRACE
     error = next(iter(episode.errors), {})
-    row = Row(
+    return Row(
         environment=episode.environment,
         task=episode.task,
         group="",
         rollout_id=episode.rollout,
-        failure_kind=text_of(value(error.get("type"))),
-        failure_reason=text_of(value(error.get("message"))),
+        failure_kind=text_of(error.get("type")),
+        failure_reason=text_of(error.get("message")),
         step=episode.step,
         kind=episode.kind,
     ).judge(None, failed=True)
-    _group(row, {}, episode, session, FileReport(path=place.path), place.line)
-    return row

@@ -8,20 +8,27 @@ one task.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from advlib.adapters._format import FileReader, Format, Outcome, Session
-from advlib.adapters._json import Record, digest, fields, holds, value
-from advlib.adapters._report import BAD_METADATA, INFO_VARIES, POSITION_IDS, FileReport
+from advlib.adapters._json import UNSET, digest, numbers
+from advlib.adapters._lines import Line
+from advlib.adapters._report import (
+    BAD_METADATA,
+    INFO_VARIES,
+    POSITION_IDS,
+    FileReport,
+    FormatError,
+)
 from advlib.adapters._rows import Row
 from advlib.adapters._values import (
-    Place,
     components,
     flag,
+    get,
+    holds,
     label,
     mask_source,
     messages_text,
@@ -44,22 +51,49 @@ BOOKKEEPING = frozenset(
 )  # fmt: skip
 
 
-class _Key(NamedTuple):
-    """What the name of a row's task is made of, until the whole file has been seen."""
+class Rollout(msgspec.Struct, gc=False):
+    """The fields of a line that the table has a place for."""
 
-    environment: str
-    example: str | None
-    content: str  # hash of prompt and answer; empty where the row has neither
-    content_info: str  # and of `info`
-    step: int | None
-    line: int
+    example_id: Any = UNSET
+    id: Any = UNSET
+    task: Any = UNSET
+    prompt: Any = UNSET
+    answer: Any = UNSET
+    info: Any = UNSET
+    reward: Any = UNSET
+    metrics: Any = UNSET
+    error: Any = UNSET
+    is_truncated: Any = UNSET
+    token_usage: Any = UNSET
+    model: Any = UNSET
+    step: Any = UNSET
+    advantage: Any = UNSET
+    mask_sample: Any = UNSET
+    instance_config: Any = UNSET
+    completion: msgspec.Raw | msgspec.UnsetType = UNSET  # only whether it is there
 
 
-def recognises(record: Record) -> bool:
+class _Task(msgspec.Struct, gc=False):
+    """What a task is made of, and what that comes to: the same object for rollouts in a row."""
+
+    prompt: Any = UNSET
+    answer: Any = UNSET
+    info: Any = UNSET
+    text: str | None = None
+    content: str = ""  # hash of prompt and answer; empty where there is neither, nor `info`
+    content_info: str = ""  # and of `info`
+
+
+def recognises(rollout: Rollout) -> bool:
     """Whether a record is a legacy rollout."""
-    if "prompt" not in record and "example_id" not in record:
+    if rollout.prompt is UNSET and rollout.example_id is UNSET:
         return False
-    return any(name in record for name in ("reward", "completion", "error", "metrics"))
+    return (
+        rollout.reward is not UNSET
+        or rollout.completion is not UNSET
+        or rollout.error is not UNSET
+        or rollout.metrics is not UNSET
+    )
 
 
 def open_file(session: Session, account: FileReport) -> FileReader:
@@ -68,115 +102,125 @@ def open_file(session: Session, account: FileReport) -> FileReader:
     environment = text_of(metadata.get("env_id"))
     model = text_of(metadata.get("model"))
     account.group_size = whole(metadata.get("rollouts_per_example"))
-    keys: list[_Key] = []
+    names = _Names()
+    task = _Task()
 
-    def parse(record: Record, line: int) -> Sequence[Outcome]:
-        place = Place(account.path, line, session.reward_key)
-        reward, parts = read_reward(record, place)
-        prompt = value(record.get("prompt"))
-        error = value(record.get("error"))
-        detail: dict[str, Any] = error if isinstance(error, dict) else {"message": error}
+    def parse(rollout: Rollout, line: Line) -> Sequence[Outcome]:
+        nonlocal task
+        (reward, reason), parts = read_reward(
+            rollout.reward, session.reward_key, account.path, line
+        )
+        if not parts:
+            parts = _flat_metrics(line) if rollout.metrics is UNSET else rollout.metrics
+        # The rollouts of a task often stand together: hash it once.
+        if (
+            task.prompt != rollout.prompt
+            or task.answer != rollout.answer
+            or task.info != rollout.info
+        ):
+            task = _task(rollout)
         row = Row(
-            environment=environment or _own_name(record) or UNKNOWN,
+            environment=environment or _own_name(rollout.task) or UNKNOWN,
             task="",
             group="",
-            prompt=messages_text(prompt),
-            reward=reward.number,
-            reward_components=components(_parts(record, parts)),
-            failure_kind=text_of(detail.get("error")),
-            failure_reason=text_of(detail.get("message"), detail.get("error_chain_str")),
-            mask_source=mask_source(record),
-            truncated=flag(value(record.get("is_truncated"))),
-            response_length=whole(value(fields(record.get("token_usage")).get("output_tokens"))),
-            policy=model or text_of(value(record.get("model"))),
-            step=whole(value(record.get("step"))),
-            advantage=number(value(record.get("advantage"))),
-        ).judge(reward.reason, failed=error not in (None, False, ""))
-        key = _key(record, prompt, row, place)
-        keys.append(key)
+            prompt=task.text,
+            reward=reward,
+            reward_components=components(parts),
+            mask_source=mask_source(rollout.mask_sample, rollout.instance_config),
+            truncated=flag(rollout.is_truncated),
+            response_length=whole(get(rollout.token_usage, "output_tokens")),
+            policy=model or text_of(rollout.model),
+            step=whole(rollout.step),
+            advantage=number(rollout.advantage),
+        )
+        error = rollout.error or None
+        if error is not None:
+            detail = error if isinstance(error, dict) else {"message": error}
+            row.failure_kind = text_of(detail.get("error"))
+            row.failure_reason = text_of(detail.get("message"), detail.get("error_chain_str"))
+        row.judge(reason, failed=error is not None)
+        example = label(rollout.example_id) or label(rollout.id)
+        if example is None and not task.content:
+            raise FormatError(
+                f"{account.path}:{line.number}: no task to group by: looked for `example_id` or "
+                "`id`, else `prompt`, `answer` or `info` with some content"
+            )
+        names.add(row, example, task, line.number)
         return (row,)
 
-    def finish() -> None:
-        _name_tasks(keys, session, account)
-
-    return FileReader(parse, finish)
+    return FileReader(parse, lambda: names.settle(session, account))
 
 
 FORMAT = Format(
     name="verifiers",
     looks_for="an object with `prompt` or `example_id`, and `reward`, `completion` or `error`",
+    decoder=msgspec.json.Decoder(Rollout),
     recognises=recognises,
     open=open_file,
 )
 
 
-def _key(record: Record, prompt: Any, row: Row, place: Place) -> _Key:
-    example = label(value(record.get("example_id")))
-    if example is None:
-        example = label(value(record.get("id")))
+def _task(rollout: Rollout) -> _Task:
+    prompt, answer, info = rollout.prompt, rollout.answer, rollout.info
     content = content_info = ""
-    if any(holds(record.get(name)) for name in ("prompt", "answer", "info")):
-        answer, info = value(record.get("answer")), value(record.get("info"))
-        content = content_info = digest(prompt, answer)
-        if info:
-            content_info = digest(prompt, answer, info)
-    elif example is None:
-        raise place.error(
-            "no task to group by: looked for `example_id` or `id`, else `prompt`, `answer` or "
-            "`info` with some content"
-        )
-    return _Key(row.environment, example, content, content_info, row.step, place.line)
+    if holds(prompt) or holds(answer) or holds(info):
+        known = [None if part is UNSET else part for part in (prompt, answer)]
+        content = content_info = digest(*known)
+        if holds(info):
+            content_info = digest(*known, info)
+    return _Task(prompt, answer, info, messages_text(prompt), content, content_info)
 
 
-def _name_tasks(keys: list[_Key], session: Session, account: FileReport) -> None:
-    """Decide for each environment in the file what its example ids are worth."""
-    contents: dict[tuple[str, str], set[str]] = defaultdict(set)
-    infos: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for key in keys:
-        if key.example is not None:
-            contents[key.environment, key.example].add(key.content)
-            infos[key.environment, key.example].add(key.content_info)
-    # One id for several prompts: it counts rows, or restarts with each environment.
-    positions = {environment for (environment, _), seen in contents.items() if len(seen) > 1}
-    varying = {environment for (environment, _), seen in infos.items() if len(seen) > 1}
-    varying -= positions
-    for note, environments in ((POSITION_IDS, positions), (INFO_VARIES, varying)):
-        for environment in sorted(environments):
-            account.note(note, next(k.line for k in keys if k.environment == environment))
-    for at, key in enumerate(keys):
-        content = key.content if key.environment in varying else key.content_info
-        known = () if key.environment in positions and content else (key.example,)
-        task = ":".join(part for part in (*known, content) if part)
-        session.rows.tasks[at] = task
-        step = "" if key.step is None else f"/step {key.step}"
-        session.rows.groups[at] = f"{key.environment}/{task}{step}"
+class _Names:
+    """Names the tasks of a file once it is known what its example ids are worth."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, str | None, _Task, int | None]] = []
+        self._first: dict[tuple[str, str | None], _Task] = {}
+        # Environments with one id for several prompts (it counts rows, or restarts with each
+        # environment in the file), and with one id for several `info`; and where.
+        self._positions: dict[str, int] = {}
+        self._varying: dict[str, int] = {}
+
+    def add(self, row: Row, example: str | None, task: _Task, line: int) -> None:
+        """Take note of a row's task."""
+        environment = row.environment
+        self._rows.append((environment, example, task, row.step))
+        first = self._first.setdefault((environment, example), task)
+        if first is not task and example is not None:
+            if first.content != task.content:
+                self._positions.setdefault(environment, line)
+            elif first.content_info != task.content_info:
+                self._varying.setdefault(environment, line)
+
+    def settle(self, session: Session, account: FileReport) -> None:
+        """Name every row's task and group."""
+        for environment, line in self._positions.items():
+            account.note(POSITION_IDS, line)
+            self._varying.pop(environment, None)
+        for line in self._varying.values():
+            account.note(INFO_VARIES, line)
+        tasks, groups = session.rows.tasks, session.rows.groups
+        for at, (environment, example, task, step) in enumerate(self._rows):
+            content = task.content if environment in self._varying else task.content_info
+            name = content
+            if example is not None and not (content and environment in self._positions):
+                name = f"{example}:{content}" if content else example
+            tasks[at] = name
+            group = f"{environment}/{name}"
+            groups[at] = group if step is None else f"{group}/step {step}"
 
 
-def _own_name(record: Record) -> str | None:
-    name = text_of(value(record.get("task")))
-    return None if name == "default" else name
+def _own_name(task: Any) -> str | None:
+    return None if task == "default" else text_of(task)
 
 
-def _parts(record: Record, reward_parts: Record) -> Record:
-    if reward_parts:
-        named = reward_parts
-    elif "metrics" in record:
-        named = fields(record["metrics"])
-    else:
-        named = record
-    if named is not record:
-        return {k: v for k, v in named.items() if _is_number(v) or value(v) is None}
+def _flat_metrics(line: Line) -> dict[str, Any]:
     return {
         name: item
-        for name, item in record.items()
-        if name not in BOOKKEEPING and not name.endswith("_ms") and _is_number(item)
+        for name, item in numbers(line).items()
+        if name not in BOOKKEEPING and not name.endswith("_ms")
     }
-
-
-def _is_number(item: Any) -> bool:
-    if type(item) is msgspec.Raw:
-        return bytes(memoryview(item)[:1]) in b"-0123456789"
-    return isinstance(item, int | float) and not isinstance(item, bool)
 
 
 def _metadata(account: FileReport) -> dict[str, Any]:
