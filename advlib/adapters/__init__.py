@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from advlib.adapters._read import FORMATS, read, sniff
 from advlib.adapters._report import (
+    NOTES,
+    REASONS,
     FileReport,
     FormatError,
     ReadReport,
@@ -17,6 +19,8 @@ from advlib.adapters.schema import INVALID_REASONS, SCHEMA
 __all__ = [
     "FORMATS",
     "INVALID_REASONS",
+    "NOTES",
+    "REASONS",
     "SCHEMA",
     "FileReport",
     "FormatError",

@@ -18,8 +18,8 @@ from advlib.adapters.schema import SCHEMA
 
 REQUIRED = tuple(field.name for field in SCHEMA if not field.nullable)
 _NAMES = frozenset(SCHEMA.names)
-_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
-_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), lt=2**63)]
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Checked(msgspec.Struct):
