@@ -6,7 +6,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
 
 from advlib.cli._errors import Refusal, one_of
 from advlib.cli._show import console
@@ -14,6 +16,7 @@ from advlib.cli._show import console
 if TYPE_CHECKING:  # the command line knows the formats' names before it needs Arrow
     import pyarrow as pa
 
+Paths = Annotated[list[str], typer.Argument(help="Files, folders or globs.", show_default=False)]
 FORMATS = ("auto", "verifiers", "prime_rl", "nemo_gym", "advlib")
 LONG = 32 << 20  # bytes from which reading takes long enough to show a bar
 
@@ -45,6 +48,12 @@ def read(paths: Sequence[str], format: str, *, reward_key: str | None = None) ->
         except adapters.FormatError as error:
             # The same advice, in words of the command line.
             raise Refusal(str(error).replace("reward_key=", "--reward NAME")) from error
+        except UnicodeEncodeError as error:
+            raise Refusal(f"{', '.join(paths)}: a file's name is not UTF-8; rename it") from error
+        except OSError as error:
+            if error.errno is None or error.filename is not None:
+                raise
+            raise Refusal(f"{', '.join(paths)}: {error.strerror}") from error  # a read has no name
     if not len(table):
         raise Refusal(f"{', '.join(paths)}: no rollout in there")
     told = [str(w.message) for w in caught if issubclass(w.category, adapters.ReadWarning)]

@@ -93,17 +93,18 @@ def _rewards(table: pa.Table, name: str) -> tuple[np.ndarray, list[str | None]]:
             table["valid"].to_pylist(), table["invalid_reason"].to_pylist(), strict=True
         )
     ]
-    if name == "reward":
-        return _floats(table["reward"]), reasons
     parts = component_names(table)
-    if name in parts:
+    if name == "reward":
+        column = table["reward"]
+    elif name in parts:
         column = pc.map_lookup(table["reward_components"], name, "last")
     else:
         numeric = [field.name for field in table.schema if _numeric(field.type)]
         one_of(name, [*parts, *numeric], "the reward")
         column = table[name]
     values = _floats(column)
-    # Another number cannot make a row usable that was not; it can only be missing itself.
+    # Another number cannot make a row usable that was not; it can only be missing itself. The
+    # reward itself is not looked at again, but for a table that somebody else wrote.
     for row in np.flatnonzero(~np.isfinite(values)).tolist():
         if reasons[row] is None:
             reasons[row] = _why(column[row].as_py())

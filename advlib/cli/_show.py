@@ -48,7 +48,7 @@ def some(items: Iterable[Any], *, limit: int = 3) -> str:
     return ", ".join(every[:limit]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def shortened(text: str, limit: int = 28) -> str:
+def shortened(text: str, limit: int = 24) -> str:
     """Text with its middle left out where it is too long for a column."""
     half = (limit - 3) // 2
     return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advlib.cli._read import FORMATS
+from advlib.cli._read import FORMATS, Paths
 
 if TYPE_CHECKING:
     from advlib.cli._samples import Samples
@@ -17,9 +17,7 @@ ROWS_SHOWN = 5
 
 
 def inspect(
-    paths: Annotated[
-        list[str], typer.Argument(help="Files, folders or globs.", show_default=False)
-    ],
+    paths: Paths,
     format: Annotated[str, typer.Option(help=f"One of {', '.join(FORMATS)}.")] = "auto",
     reward: Annotated[
         str, typer.Option(metavar="NAME", help="Look at a component or numeric column instead.")

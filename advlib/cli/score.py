@@ -6,52 +6,124 @@ from typing import Annotated, Any
 
 import typer
 
-from advlib.cli._read import FORMATS
+from advlib.cli._read import FORMATS, Paths
+
+# Named here too, so that --help does without what computes them.
+NAMES = (
+    "group_mean",
+    "grpo",
+    "leave_one_out",
+    "batch_mean",
+    "batch_leave_one_out",
+    "max_rl",
+    "gar",
+    "rank_margin",
+)
+_ROWS, _ESTIMATOR, _OUT = "Which rollouts, in which groups", "Of the estimator", "What comes out"
 
 
 def score(
-    paths: Annotated[
-        list[str], typer.Argument(help="Files, folders or globs.", show_default=False)
-    ],
+    paths: Paths,
     estimator: Annotated[
-        str, typer.Option("--estimator", "-e", metavar="NAME", help="Which advantage.")
+        str, typer.Option("--estimator", "-e", metavar="NAME", help=f"{', '.join(NAMES)}.")
     ],
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write FILE: .parquet or .jsonl[.gz]."),
-    ] = None,
-    format: Annotated[str, typer.Option(help=f"One of {', '.join(FORMATS)}.")] = "auto",
+    format: Annotated[
+        str,
+        typer.Option(metavar="NAME", help=f"{', '.join(FORMATS)}.", rich_help_panel=_ROWS),
+    ] = "auto",
     reward: Annotated[
-        str, typer.Option(metavar="NAME", help="Score a component or a numeric column instead.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The reward, a component of it, or a numeric column.",
+            rich_help_panel=_ROWS,
+        ),
     ] = "reward",
     group_by: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMNS", help="Columns that name a group.  [default: group]"),
+        typer.Option(
+            metavar="COLUMNS",
+            help=r"Columns that together name a group. \[default: group]",
+            rich_help_panel=_ROWS,
+        ),
     ] = None,
     group_size: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Warn about groups of another size.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Warn about groups of another size.", rich_help_panel=_ROWS
+        ),
     ] = None,
     count_as_zero: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND", help="Count this failure kind or reason as reward 0."),
+        typer.Option(
+            metavar="KIND",
+            help="Rows invalid for this failure kind or reason count, with reward 0.",
+            rich_help_panel=_ROWS,
+        ),
     ] = None,
     fallback: Annotated[
         str | None,
-        typer.Option(help="Alone in its group: zero, raw, batch_mean, batch_leave_one_out."),
+        typer.Option(
+            metavar="NAME",
+            help="Where nothing else is in the group: zero, raw, batch_mean, batch_leave_one_out.",
+            rich_help_panel=_ESTIMATOR,
+        ),
     ] = None,
-    ddof: Annotated[int | None, typer.Option(help="0 or 1, of the standard deviation.")] = None,
-    eps: Annotated[float | None, typer.Option(help="Added to the standard deviation.")] = None,
-    scale: Annotated[str | None, typer.Option(help="grpo: std of the group or batch.")] = None,
+    ddof: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="grpo: of the std, 0 or 1.", rich_help_panel=_ESTIMATOR),
+    ] = None,
+    eps: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="grpo: added to the std.", rich_help_panel=_ESTIMATOR),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="grpo: std of the group or batch.", rich_help_panel=_ESTIMATOR
+        ),
+    ] = None,
     normalize: Annotated[
-        bool, typer.Option("--normalize", help="leave_one_out: divide by the others' std.")
+        bool,
+        typer.Option(
+            "--normalize",
+            help="leave_one_out: divide by the std of the others; takes --ddof and --eps too.",
+            rich_help_panel=_ESTIMATOR,
+        ),
     ] = False,
-    f_min: Annotated[float | None, typer.Option(help="gar: smallest credit.")] = None,
-    lambda_max: Annotated[float | None, typer.Option(help="gar: cap of the scale.")] = None,
-    statistics: Annotated[
-        str | None, typer.Option(help="gar: mean over traces or candidates.  [default: candidates]")
+    f_min: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="gar: smallest credit.", rich_help_panel=_ESTIMATOR),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings only.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    lambda_max: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="gar: largest factor.", rich_help_panel=_ESTIMATOR),
+    ] = None,
+    statistics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=r"gar: means over candidates or traces. \[default: candidates]",
+            rich_help_panel=_ESTIMATOR,
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write a .parquet, .jsonl, .jsonl.gz or .jsonl.zst.",
+            rich_help_panel=_OUT,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_OUT)
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", help="Print warnings only.", rich_help_panel=_OUT),
+    ] = False,
 ) -> None:
     """Turn the rewards of rollout files into advantages."""
     from advlib.cli import _scoring, _show

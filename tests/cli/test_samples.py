@@ -20,6 +20,12 @@ def test_a_missing_reward_is_nan_and_never_zero():
     assert not data.valid[0]
 
 
+def test_a_table_that_calls_a_missing_reward_valid_is_not_believed():
+    data = samples(table_of([{"reward": None}, {"reward": float("inf")}, {"reward": 1.0}]))
+    assert data.reasons == ["missing_reward", "infinite_reward", None]
+    assert data.valid.tolist() == [False, False, True]
+
+
 def test_groups_may_be_named_by_several_columns():
     rows = [
         {"group": "g", "step": 1},

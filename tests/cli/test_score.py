@@ -177,6 +177,31 @@ class TestRefusals:
         assert ended.code == 2
         assert str(tmp_path) in ended.err
 
+    def test_a_file_that_may_not_be_read(self, cli, results, monkeypatch):
+        def refuse(*_, **__):
+            raise PermissionError(13, "Permission denied", str(results))
+
+        monkeypatch.setattr(adapters, "read", refuse)
+        ended = cli("score", results, "-e", "grpo")
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err == f"advlib: {results}: Permission denied\n"
+
+    def test_a_read_that_fails_half_way(self, cli, results, monkeypatch):
+        def fail(*_, **__):
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(adapters, "read", fail)
+        ended = cli("inspect", results)
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err == f"advlib: {results}: Input/output error\n"
+
+    def test_a_name_that_is_not_utf_8(self, cli, results):
+        odd = results.with_name("odd\udcff.jsonl")
+        results.rename(odd)
+        ended = cli("score", odd, "-e", "grpo")
+        assert (ended.code, ended.out) == (2, "")
+        assert r"odd\udcff.jsonl: a file's name is not UTF-8" in ended.err
+
     def test_no_path(self, cli):
         ended = cli("score", "-e", "grpo")
         assert ended.code == 2
@@ -349,3 +374,14 @@ def test_a_closer_look_at_masks_changes_no_sibling(cli, tmp_path):
     np.testing.assert_array_equal(
         pq.read_table(again)["advantage"].to_numpy(), kept["advantage"].to_numpy()
     )
+
+
+def test_help_names_what_there_is(cli, monkeypatch):
+    from advlib.cli.score import NAMES
+
+    monkeypatch.setenv("COLUMNS", "80")
+    assert tuple(ESTIMATORS) == NAMES
+    ended = cli("score", "--help")
+    assert ended.code == 0
+    assert all(name in ended.out for name in NAMES)
+    assert max(map(len, ended.out.splitlines())) <= 80
