@@ -107,7 +107,10 @@ def _equal_tasks(data: Samples) -> Iterator[str]:
 
 def _groups_with_several(data: Samples, name: str) -> np.ndarray:
     """(num_groups,) bool: the valid rows of the group have two or more values in the column."""
-    codes, present = _codes(data.table[name])
+    column = data.table[name]
+    if name == "source_file":  # a sidecar of failures is part of the file beside it
+        column = pc.replace_substring(column, "_failures.jsonl", ".jsonl")
+    codes, present = _codes(column)
     use = data.valid & present
     pairs = np.unique(np.stack([data.group_ids[use], codes[use]]), axis=1)
     return np.bincount(pairs[0], minlength=data.num_groups) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -72,7 +73,9 @@ def samples(
         Refusal: a column or component is not there, a group key is null, a kind cannot be counted.
     """
     rewards, reasons = _rewards(table, reward)
-    counted = _count_as_zero(table, rewards, reasons, count_as_zero)
+    _count_as_zero(table, rewards, reasons, count_as_zero)
+    zeros = Counter(r.removeprefix(COUNTED) for r in reasons if r and r.startswith(COUNTED))
+    counted = dict.fromkeys(count_as_zero, 0) | dict(zeros)
     valid = np.array([reason is None or reason.startswith(COUNTED) for reason in reasons], bool)
     group_ids, groups = _groups(table, group_by)
     return Samples(table, rewards, valid, reasons, group_ids, groups, counted)
@@ -93,6 +96,10 @@ def _rewards(table: pa.Table, name: str) -> tuple[np.ndarray, list[str | None]]:
             table["valid"].to_pylist(), table["invalid_reason"].to_pylist(), strict=True
         )
     ]
+    if "reason" in table.column_names:  # scored before: what was counted as zero stays known
+        for row, before in enumerate(table["reason"].to_pylist()):
+            if reasons[row] is None and str(before).startswith(COUNTED):
+                reasons[row] = before
     parts = component_names(table)
     if name == "reward":
         column = table["reward"]
@@ -129,26 +136,23 @@ def _why(value: float | None) -> str:
 
 def _count_as_zero(
     table: pa.Table, rewards: np.ndarray, reasons: list[str | None], kinds: Sequence[str]
-) -> dict[str, int]:
-    """Sets the rewards and reasons of the rows asked for; how many there were of each kind."""
-    if not kinds:
-        return {}
+) -> None:
+    """Sets the rewards and reasons of the rows that are asked for."""
     if schema.NOT_TRAINABLE in kinds:
         raise Refusal(
             f"--count-as-zero {schema.NOT_TRAINABLE}: such a rollout was measured, but it is not a "
             "sample of the policy, so there is nothing to count"
         )
+    if not kinds:
+        return
     failures = table["failure_kind"].to_pylist()
-    counted = dict.fromkeys(kinds, 0)
     for row, (reason, failure) in enumerate(zip(list(reasons), failures, strict=True)):
         if reason is None or reason == schema.NOT_TRAINABLE:
             continue
-        kind = failure if failure in counted else reason
-        if kind in counted:
-            counted[kind] += 1
+        kind = failure if failure in kinds else reason
+        if kind in kinds:
             rewards[row] = 0.0
             reasons[row] = COUNTED + kind
-    return counted
 
 
 def _groups(table: pa.Table, columns: Sequence[str]) -> tuple[np.ndarray, tuple[Any, ...]]:

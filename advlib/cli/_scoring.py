@@ -172,10 +172,10 @@ def _rows(scored: _summary.Scored) -> Group:
         )
         for row in range(shown)
     ]
-    heads = ("file and line", "group", "reward", "advantage", "baseline", "")
+    heads = ("file and line", "group", "reward", "advantage", "baseline", "reason")
     more = len(data.valid) - shown
     rest = Text(f"... and {more:,} more; --output FILE keeps them all") if more else Text("")
-    return Group(_show.table(heads, rows), rest)
+    return Group(_show.table(heads, rows, text=(0, 5), tight=True), rest)
 
 
 def _facts(summary: Mapping[str, Any]) -> RenderableType:

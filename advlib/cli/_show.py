@@ -6,13 +6,15 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+LONGEST = 32  # a first column up to here is not broken, whatever the width
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -66,28 +68,35 @@ def short_names(paths: Iterable[str]) -> dict[str, str]:
 
 
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, tight: bool = False
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    text: Collection[int] = (0,),
+    tight: bool = False,
 ) -> Table:
-    """A table whose first columns are text and whose others are numbers, at their right.
+    """A table of text and numbers; the first column is never broken where there is room.
 
     Args:
         heads: of the columns.
-        rows: cells as text.
-        left: number of text columns.
-        tight: one space between columns, not two, and columns of equal width where that is enough.
+        rows: cells.
+        text: which columns are text, at their left; the others are numbers, at their right.
+        tight: one space between columns, not two, and numbers of equal width where they are short.
     """
     padding = (0, 0) if tight else (0, 1, 0, 0)
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=padding, show_edge=False)
+    cells = [[plain(cell) for cell in row] for row in rows]
+    first = max((len(row[0]) for row in cells), default=0)
     for index, head in enumerate(heads):
         result.add_column(
             head,
-            justify="left" if index < left else "right",
+            justify="left" if index in text else "right",
             overflow="fold",
-            vertical="bottom",
-            min_width=6 if tight and index >= left else None,
+            vertical="bottom" if tight else "top",
+            min_width=6 if tight and index not in text else None,
+            no_wrap=index == 0 and first <= LONGEST,
         )
-    for row in rows:
-        result.add_row(*(Text(plain(cell)) for cell in row))
+    for row in cells:
+        result.add_row(*map(Text, row))
     return result
 
 

@@ -17,6 +17,6 @@ def demo() -> None:
         for sight, (heads, rows) in zip(scene.sights, tables(scene), strict=True):
             out.print()
             out.print(Text(sight))
-            out.print(_show.table(heads, rows, left=2, tight=True))
+            out.print(_show.table(heads, rows, text=(0, 1), tight=True))
         out.print()
     out.print(Text("Your own files: advlib score PATH --estimator leave_one_out", style="bold"))

@@ -58,7 +58,7 @@ def _print(data: Samples, found: Mapping[str, Any]) -> None:
         )
         for file in files[:FILES_SHOWN]
     ]
-    out.print(_show.table(heads, rows, left=2))
+    out.print(_show.table(heads, rows, text=(0, 1)))
     if len(files) > FILES_SHOWN:
         out.print(Text(f"... and {len(files) - FILES_SHOWN:,} more; --json names them all"))
     out.print(_show.facts([*_account(files), *_fields(files), *_columns(found), *_content(found)]))
@@ -120,14 +120,16 @@ def _first_rows(data: Samples) -> Any:
     short = _show.short_names(table["source_file"].to_pylist())
     rows = [
         (
-            f"{short[table['source_file'][row].as_py()]}:{table['source_line'][row]}",
-            table["group"][row].as_py(),
-            _summary.reason_of(data, row) or "",
+            _show.shortened(
+                f"{short[table['source_file'][row].as_py()]}:{table['source_line'][row]}"
+            ),
+            _show.shortened(table["group"][row].as_py(), 32),
             _show.number(table["reward"][row].as_py()),
+            _summary.reason_of(data, row) or "",
         )
         for row in range(min(ROWS_SHOWN, len(table)))
     ]
-    return _show.table(("file and line", "group", "", "reward"), rows, left=3)
+    return _show.table(("file and line", "group", "reward", "reason"), rows, text=(0, 1, 3))
 
 
 def _total(files: list[Mapping[str, Any]], name: str) -> dict[str, int]:
