@@ -10,8 +10,11 @@ os.environ["XLA_FLAGS"] = (
 ).strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+from typing import Any
+
 import hypothesis
 import jax
+import pytest
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -24,3 +27,19 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("advlib")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    """Keep all laws of one estimator in one process, where they share compiled programs."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByEstimator(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            if "test_laws.py" in nodeid or "test_sharding.py" in nodeid:
+                return nodeid.split("::")[0] + "[" + nodeid.partition("[")[2]
+            return nodeid
+
+    if config.getoption("dist") != "load":
+        return None
+    return ByEstimator(config, log)

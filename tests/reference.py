@@ -324,6 +324,11 @@ def gar(
         counted = rows if statistics == "traces" else first
         original = [rewards[row] for row in first]
         if is_constant(original):
+            # No grader is asked: what is left is each reward minus the mean.
+            plain = [rewards[row] for row in counted]
+            if not is_constant(plain):
+                for row in rows:
+                    out.advantages[row] = rewards[row] - mean(plain)
             continue
         hacked = {row for c in candidates if hacks[c[0]] for row in c}
         threshold = mean(original)
@@ -349,8 +354,7 @@ def gar(
                 if row in above:
                     credit[row] = f_min + (1.0 - f_min) * rate.get(i, 0.5)
                     out.credit[row] = credit[row]
-                if i in rate:
-                    out.win_rate[row] = rate[i]
+                    out.win_rate[row] = rate.get(i, 0.5)
         total = sum(centred[row] for row in counted if row in above)
         credited = sum(credit[row] * centred[row] for row in counted if row in above)
         scale = 1.0
@@ -416,5 +420,5 @@ def masked_whiten(x, mask, *, ddof=1, eps=1e-8):
     centre, spread = mean(kept), std(kept, ddof)
     for index in np.ndindex(*x.shape):
         if mask[index]:
-            out[index] = (x[index] - centre) / (spread + eps)
+            out[index] = (x[index] - centre) / (spread**2 + eps) ** 0.5
     return out
