@@ -41,6 +41,7 @@ REASONS = {
     ANNOTATION: "an update, merged into its trace",
     ANNOTATION_UNMATCHED: "an update whose trace is in none of the files",
 }
+"""Why a record is no row of the table: every key of ``FileReport.reported``, in words."""
 # Expected in a healthy run: counted, not warned about.
 QUIET = frozenset({GRADE_TRACE, SUPERSEDED, ANNOTATION})
 
@@ -64,6 +65,7 @@ NOTES = {
     BAD_METADATA: "metadata.json beside the file cannot be read",
     CUT_STREAM: "the compressed stream ends early; what came before was read",
 }
+"""What was repaired or decided on the way: every key of ``FileReport.notes``, in words."""
 
 
 class FormatError(ValueError):
