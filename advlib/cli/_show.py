@@ -91,7 +91,6 @@ def table(
             head,
             justify="left" if index in text else "right",
             overflow="fold",
-            vertical="bottom" if tight else "top",
             min_width=6 if tight and index not in text else None,
             no_wrap=index == 0 and first <= LONGEST,
         )
