@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from advlib.adapters import report
 from advlib.cli._estimators import ESTIMATORS, tiers
 from advlib.cli._samples import Samples, invalid_kinds
 from advlib.cli._show import count, number, some
@@ -129,19 +130,19 @@ def _declared(data: Samples, size: int) -> Iterator[str]:
 
 
 def _declared_by_file(data: Samples) -> Iterator[str]:
-    from advlib.adapters import report
-
-    sources = data.table["source_file"].to_pylist()
-    for file in report(data.table).files:
-        if file.group_size is None or not file.rows:
-            continue
-        inside = np.array([source == file.path for source in sources], bool)
-        sizes = np.unique(data.group_ids[inside], return_counts=True)[1]
-        other = int((sizes != file.group_size).sum())
+    declared = {f.path: f.group_size for f in report(data.table).files if f.group_size is not None}
+    if not declared:
+        return
+    files, _ = _codes(data.table["source_file"])
+    pairs, sizes = np.unique(np.stack([files, data.group_ids]), axis=1, return_counts=True)
+    for file, row in zip(*np.unique(files, return_index=True), strict=True):
+        path = data.table["source_file"][int(row)].as_py()
+        inside = sizes[pairs[0] == file]
+        other = int((inside != declared.get(path)).sum()) if path in declared else 0
         if other:
             yield (
-                f"{file.path} declares {count(file.group_size, 'rollout')} a task, and "
-                f"{count(other, 'group')} of {len(sizes):,} in it "
+                f"{path} declares {count(declared[path], 'rollout')} a task, and "
+                f"{count(other, 'group')} of {len(inside):,} in it "
                 f"{'has' if other == 1 else 'have'} another number; the true counts are used"
             )
 

@@ -69,7 +69,7 @@ def _bar() -> Iterator[Callable[[int, int, str], None] | None]:
 
     with progress.Progress(
         progress.TextColumn("{task.description}"),
-        progress.BarColumn(bar_width=None),
+        progress.BarColumn(bar_width=28),  # short: a "^C" echoed behind it must not wrap
         progress.DownloadColumn(),
         progress.TimeRemainingColumn(),
         console=console(stderr=True),

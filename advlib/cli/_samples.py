@@ -119,7 +119,7 @@ def _rewards(table: pa.Table, name: str) -> tuple[np.ndarray, list[str | None]]:
 
 
 def _floats(column: pa.ChunkedArray) -> np.ndarray:
-    values = pc.cast(column, pa.float64()).to_numpy()
+    values = pc.cast(column, pa.float64(), safe=False).to_numpy()
     return np.array(values, np.float64)
 
 

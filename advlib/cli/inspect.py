@@ -80,13 +80,15 @@ def _account(files: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def _fields(files: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    from advlib.cli import _show
+
     told: dict[str, list[str]] = {}
     for file in files:
         signs = told.setdefault(file["format"] or "none", [])
         signs += [name for name in file["recognised_by"] if name not in signs]
     for format, signs in told.items():
         yield "recognised", f"{format}, by {', '.join(signs) or 'nothing that is listed'}"
-    yield "raw fields", ", ".join(_total(files, "raw_fields")) or "none"
+    yield "raw fields", _show.some(_total(files, "raw_fields"), limit=80) or "none"
 
 
 def _columns(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -105,9 +107,11 @@ def _columns(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _content(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    from advlib.cli import _show
     from advlib.cli._scoring import coverage_facts, group_facts, spread
 
-    yield "environments", ", ".join(f"{name} ({n:,})" for name, n in found["environments"].items())
+    named = (f"{name} ({n:,})" for name, n in found["environments"].items())
+    yield "environments", _show.some(named, limit=12)
     yield from coverage_facts(found["coverage"])
     yield from group_facts(found["groups"])
     yield "rewards", spread(found["rewards"])

@@ -25,7 +25,10 @@ _ROWS, _ESTIMATOR, _OUT = "Which rollouts, in which groups", "Of the estimator",
 def score(
     paths: Paths,
     estimator: Annotated[
-        str, typer.Option("--estimator", "-e", metavar="NAME", help=f"{', '.join(NAMES)}.")
+        str,
+        typer.Option(
+            "--estimator", "-e", metavar="NAME", help=f"{', '.join(NAMES)}.", show_default=False
+        ),
     ],
     format: Annotated[
         str,

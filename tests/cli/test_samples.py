@@ -76,6 +76,13 @@ def test_a_column_of_numbers_can_be_the_reward():
     assert data.reasons == [None, "missing_reward"]
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "number"), [("truncated", True, 1.0), ("step", 2**53 + 1, 2.0**53)]
+)
+def test_booleans_and_large_integers_are_numbers_too(column, value, number):
+    assert samples(table_of([{column: value}]), reward=column).rewards.tolist() == [number]
+
+
 def test_an_unknown_reward_names_the_nearest_and_all():
     table = table_of([{"reward_components": [("correct", 1.0)]}])
     with pytest.raises(
