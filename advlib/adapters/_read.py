@@ -13,6 +13,7 @@ import pyarrow as pa
 from advlib.adapters import nemo_gym, own, prime_rl, verifiers
 from advlib.adapters._files import Found, PathLike, find
 from advlib.adapters._format import FileReader, Format, Session
+from advlib.adapters._interrupt import collector_paused
 from advlib.adapters._json import repair, shaped
 from advlib.adapters._lines import Line, read_lines
 from advlib.adapters._report import (
@@ -68,24 +69,12 @@ def read(
     found = find(path_or_paths, join=join)
     session = Session(Collector(), reward_key, {})
     account = ReadReport(ignored=found.ignored)
-    total = sum(os.path.getsize(path) for path in found.files)
-    done = 0
-    for path in found.files:
-        one = FileReport(path=path)
-        account.files.append(one)
-        base = done
-
-        def step(size: int, path: str = path, base: int = base) -> None:
-            if progress is not None:
-                progress(min(base + size, total), total, path)
-
-        _read_file(one, wanted, session, step)
-        done += one.bytes
-        _refuse_unknown(one, wanted, found, format)
-    table = session.rows.table()
-    for each in FORMATS:
-        table = each.conclude(session, table)
-    table = session.rows.without_dropped(table)
+    with collector_paused():
+        _read_files(found, wanted, session, account, progress)
+        table = session.rows.table()
+        for each in FORMATS:
+            table = each.conclude(session, table)
+        table = session.rows.without_dropped(table)
     account.check()
     if table.num_rows == 0:
         raise FormatError(_nothing(account))
@@ -129,6 +118,30 @@ def _formats(name: str) -> tuple[Format, ...]:
         names = ", ".join(repr(each.name) for each in FORMATS)
         raise FormatError(f"format={name!r}: the formats are 'auto', {names}")
     return wanted
+
+
+def _read_files(
+    found: Found,
+    wanted: tuple[Format, ...],
+    session: Session,
+    account: ReadReport,
+    progress: Progress | None,
+) -> None:
+    total = sum(os.path.getsize(path) for path in found.files)
+    done = 0
+    for path in found.files:
+        one = FileReport(path=path)
+        account.files.append(one)
+
+        def step(size: int, path: str = path, before: int = done) -> None:
+            if progress is not None:
+                progress(min(before + size, total), total, path)
+
+        _read_file(one, wanted, session, step)
+        done += one.bytes
+        # A folder may hold other files too; what was named, or whose format was, may not.
+        if one.format is None and (path in found.named or len(wanted) == 1):
+            raise FormatError(_unknown(one, wanted))
 
 
 def _read_file(
@@ -207,13 +220,6 @@ def _take(line: Line, format: Format, account: FileReport) -> Any:
         account.drop(UNRECOGNISED, line.number)
         return None
     return record
-
-
-def _refuse_unknown(
-    account: FileReport, wanted: tuple[Format, ...], found: Found, format: str
-) -> None:
-    if account.format is None and (account.path in found.named or format != "auto"):
-        raise FormatError(_unknown(account, wanted))
 
 
 def _unknown(account: FileReport, wanted: tuple[Format, ...]) -> str:

@@ -34,7 +34,7 @@ REASONS = {
     TWO_RECORDS: "a second object starts on the same line",
     NOT_AN_OBJECT: "JSON, but not an object",
     UNRECOGNISED: "an object, but no row of this format",
-    WRONG_TYPE: "a field of the table holds a value of another type",
+    WRONG_TYPE: "a row of our own with a value of another type, or valid and invalid at once",
     GRADE_TRACE: "a grader's own transcript, no rollout of the policy",
     DUPLICATE: "the same rollout id stands again further on",
     SUPERSEDED: "a failed attempt that a later row replaces",

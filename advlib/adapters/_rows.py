@@ -178,8 +178,9 @@ class Collector:
         account.drop(reason, self._lines[row])
 
     def _add_extras(self, extras: dict[str, Any]) -> None:
-        for name in extras.keys() - self._extras.keys():
-            self._extras[name] = [None] * len(self.tasks)
+        for name in extras:
+            if name not in self._extras:
+                self._extras[name] = [None] * len(self.tasks)
         for name, column in self._extras.items():
             column.append(extras.get(name))
 

@@ -12,7 +12,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from advlib.adapters._interrupt import collector_paused
+
 _BATCH_ROWS = 4096
+# Text, to JSON; ends of lines, to readers that split with more zeal than JSON lines asks for.
+_SEPARATORS = tuple((char.encode(), b"\\u%04x" % ord(char)) for char in "\u2028\u2029\u0085")
 _CODECS = {".jsonl": None, ".jsonl.gz": "gzip", ".jsonl.zst": "zstd"}
 
 
@@ -33,7 +37,7 @@ def write(table: pa.Table, path: str | os.PathLike[str]) -> None:
     """
     name = os.fspath(path)
     if name.endswith(".parquet"):
-        with _replacing(name) as file:
+        with collector_paused(), _replacing(name) as file:
             pq.write_table(table, file)
         return
     suffix = next((s for s in _CODECS if name.endswith(s)), None)
@@ -43,7 +47,7 @@ def write(table: pa.Table, path: str | os.PathLike[str]) -> None:
             f"{', '.join(_CODECS)}"
         )
     codec = _CODECS[suffix]
-    with _replacing(name) as file:
+    with collector_paused(), _replacing(name) as file:
         if codec is None:
             _write_lines(table, file)
             return
@@ -62,7 +66,10 @@ def _write_lines(table: pa.Table, file: Any) -> None:
             for name in maps:
                 if row[name] is not None:
                     row[name] = dict(row[name])
-        file.write(encoder.encode_lines(rows))
+        text = encoder.encode_lines(rows)
+        for separator, escape in _SEPARATORS:
+            text = text.replace(separator, escape)
+        file.write(text)
 
 
 @contextlib.contextmanager

@@ -65,6 +65,8 @@ def open_file(session: Session, account: FileReport) -> FileReader:
             row = msgspec.convert({k: v for k, v in items.items() if k in _NAMES}, _Checked)
         except (msgspec.ValidationError, OverflowError):
             return (WRONG_TYPE,)
+        if row.valid != (row.invalid_reason is None):
+            return (WRONG_TYPE,)
         made = Row(**msgspec.structs.asdict(row))
         if row.reward_components is not None:
             made.reward_components = [(k, number(v)) for k, v in row.reward_components.items()]

@@ -45,7 +45,7 @@ def trace(name: str, rewards: Any = None, *, info: dict | None = None, **more: A
 
 def episode(*traces: dict, group: str | None = "g", key: str = "t1", **more: Any) -> dict:
     made = {
-        "id": "e-" + (traces[0]["id"] if traces else "none"),
+        "id": "e-" + (traces[0].get("id", "") if traces else "none"),
         "env": {"id": "picker", "name": "picker-train"},
         "task": {"type": "T", "data": {"idx": 0, "prompt": "pick"}, "key": key},
         "run": {"type": "train", "id": "r", "work": {"type": "train", "step": 3}},

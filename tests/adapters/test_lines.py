@@ -36,9 +36,7 @@ def test_only_a_newline_ends_a_record(tmp_path: Path) -> None:
 
 def test_record_written_onto_a_fragment(tmp_path: Path) -> None:
     """BR-107: named by its line, and what follows is still read."""
-    path = write_lines(
-        tmp_path / "r.jsonl", GOOD, '{"reward":0,"te{"reward":1}', GOOD + GOOD, GOOD
-    )
+    path = write_lines(tmp_path / "r.jsonl", GOOD, '{"reward":0,"te{"reward":1}', GOOD + GOOD, GOOD)
     with pytest.warns(adapters.ReadWarning, match=r"two_records_on_a_line \(.*; lines 2, 3\)"):
         table = adapters.read(path)
     assert table.column("source_line").to_pylist() == [1, 4]
