@@ -66,11 +66,19 @@ def _alone(data: Samples, estimator: str | None, fallback: str) -> Iterator[str]
     counts = np.bincount(data.group_ids[data.valid], minlength=data.num_groups)
     if counts.max() >= 2 or fallback != "zero":
         return
-    takes = estimator is None or "fallback" in ESTIMATORS[estimator].options
-    way = "--fallback batch_leave_one_out compares with the whole batch" if takes else ""
-    ways = "; ".join(filter(None, [way, "--group-by task joins what has the same task"]))
-    effect = "" if estimator is None else ", so every advantage is 0"
-    yield f"no group has two valid rollouts to compare{effect}; {ways}"
+    told = "no group has two valid rollouts to compare"
+    if estimator is not None:
+        told += ", so every advantage is 0"
+    if _tasks_repeat(data):
+        told += "; --group-by environment,task puts rollouts of one task together"
+    if estimator is None or "fallback" in ESTIMATORS[estimator].options:
+        told += "; --fallback batch_leave_one_out compares with the whole batch"
+    yield told
+
+
+def _tasks_repeat(data: Samples) -> bool:
+    codes = [_codes(data.table[name])[0][data.valid] for name in ("environment", "task")]
+    return bool((np.unique(np.stack(codes), axis=1, return_counts=True)[1] > 1).any())
 
 
 def _mixed(data: Samples, group_by: Sequence[str]) -> Iterator[str]:

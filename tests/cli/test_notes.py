@@ -19,13 +19,30 @@ def test_nothing_to_say():
 
 
 def test_br_03_groups_of_one():
-    rows = [{"reward": 1.0, "group": "a"}, {"reward": 0.0, "group": "b"}]
+    rows = [{"reward": 1.0, "group": "a", "task": "a"}, {"reward": 0.0, "group": "b", "task": "b"}]
     [note] = told(rows, estimator="leave_one_out")
     assert "no group has two valid rollouts" in note
     assert "every advantage is 0" in note
     assert "--fallback batch_leave_one_out" in note
+    assert "--group-by" not in note
     assert told(rows, estimator="leave_one_out", fallback="batch_leave_one_out") == []
     assert told(rows, estimator="batch_mean") == []
+
+
+def test_br_18_group_ids_that_are_rollout_ids():
+    rows = [{"reward": r, "group": f"u{i}"} for i, r in enumerate((1.0, 0.0, 1.0, 0.0))]
+    [note] = told(rows, estimator="group_mean")
+    assert "--group-by environment,task puts rollouts of one task together" in note
+    assert told(rows, estimator="group_mean", group_by=("environment", "task")) == []
+
+
+def test_an_estimator_without_a_fallback_is_not_offered_one():
+    rows = [
+        {"group": "a", "task": "a", "tier": 0},
+        {"group": "b", "task": "b", "tier": 0, "reward": 1.0},
+    ]
+    [note] = told(rows, estimator="rank_margin")
+    assert note.endswith("so every advantage is 0")
 
 
 def test_br_22_a_declared_group_size():

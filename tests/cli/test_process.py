@@ -180,3 +180,38 @@ def test_ascii_terminals_get_ascii(tmp_path):
     assert ended.returncode == 0
     assert ended.stdout.isascii()
     assert r"results-\xe9.jsonl" in ended.stdout
+
+
+def _on_a_terminal(*words: object, **environment: str) -> bytes:
+    """What a run writes to a terminal of 80 columns."""
+    ours, theirs = os.openpty()
+    settings = ENVIRONMENT | {"TERM": "xterm-256color", "COLUMNS": "80"} | environment
+    process = subprocess.Popen(
+        [*PROGRAM, *map(str, words)], stdout=theirs, stderr=theirs, stdin=theirs, env=settings
+    )
+    os.close(theirs)
+    written = b""
+    try:
+        while part := os.read(ours, 65536):
+            written += part
+    except OSError:  # how Linux says that the other side is closed
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait(timeout=60) == 0
+    return written
+
+
+def test_a_terminal_gets_colours_unless_it_asks_for_none(tmp_path):
+    source = made(tmp_path / "results.jsonl", 4)
+    source.write_text(source.read_text() + "{broken\n")
+    yellow = b"\x1b[33mwarning"
+    assert yellow in _on_a_terminal("score", source, "-e", "grpo")
+    assert yellow not in _on_a_terminal("score", source, "-e", "grpo", NO_COLOR="1")
+
+
+def test_a_terminal_gets_a_bar_for_a_long_file(tmp_path):
+    source = made(tmp_path / "results.jsonl", 10_000, "x" * 4_000)
+    assert b"reading" in _on_a_terminal("score", source, "-e", "grpo")
+    short = made(tmp_path / "short.jsonl", 8)
+    assert b"reading" not in _on_a_terminal("score", short, "-e", "grpo")
