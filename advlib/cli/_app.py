@@ -54,4 +54,6 @@ def run(arguments: list[str]) -> int:
             command.invoke(context)
     except typer.Exit as done:
         return done.exit_code
+    except SystemExit as ended:  # only rich ends the process here: help into a closed pipe
+        raise BrokenPipeError from ended
     return DONE

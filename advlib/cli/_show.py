@@ -17,9 +17,15 @@ from rich.text import Text
 LONGEST = 32  # a first column up to here is not broken, whatever the width
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leaves the closed pipe to `main`, which says so, where rich would end the process."""
+        raise BrokenPipeError
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console on the stream as it is now; colours only on a terminal, and not under NO_COLOR."""
-    return Console(file=sys.stderr if stderr else sys.stdout, highlight=False, emoji=False)
+    return _Console(file=sys.stderr if stderr else sys.stdout, highlight=False, emoji=False)
 
 
 def plain(text: str) -> str:

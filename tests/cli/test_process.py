@@ -133,17 +133,25 @@ def test_ctrl_c_while_reading_leaves_nothing(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["results.jsonl"]
 
 
-def test_a_closed_pipe_is_no_traceback(tmp_path):
-    source = made(tmp_path / "results.jsonl", 8)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("score", "SOURCE", "-e", "grpo", "--json"),
+        ("score", "SOURCE", "-e", "grpo"),
+        ("inspect", "SOURCE"),
+        ("demo",),
+        ("score", "--help"),
+        ("--version",),
+    ],
+    ids=" ".join,
+)
+def test_a_closed_pipe_is_no_traceback(tmp_path, words):
+    source = str(made(tmp_path / "results.jsonl", 8))
     reading, writing = os.pipe()
     os.close(reading)
     try:
         ended = run(
-            "score",
-            source,
-            "-e",
-            "grpo",
-            "--json",
+            *(word.replace("SOURCE", source) for word in words),
             capture_output=False,
             stdout=writing,
             stderr=subprocess.PIPE,

@@ -100,6 +100,20 @@ class TestOutput:
         assert cli("score", results, "-e", "grpo", "-o", out).code == 0
         assert len(pq.read_table(out)) == 6
 
+    def test_ctrl_c_while_writing_leaves_the_older_file(self, cli, results, tmp_path, monkeypatch):
+        def interrupted(table, file):
+            file.write(b"half")
+            raise KeyboardInterrupt
+
+        out = tmp_path / "out.parquet"
+        out.write_text("older")
+        monkeypatch.setattr(pq, "write_table", interrupted)
+        ended = cli("score", results, "-e", "grpo", "-o", out)
+        assert ended.code == 130
+        assert ended.err == "advlib: interrupted; no unfinished file is left behind\n"
+        assert out.read_text() == "older"
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["out.parquet", "results.jsonl"]
+
 
 class TestRefusals:
     """Each ends with code 2 and one line that says what to do, before anything is written."""
