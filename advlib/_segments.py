@@ -45,7 +45,11 @@ class Segments(NamedTuple):
         return jax.lax.psum(total, self.axes) if self.axes else total
 
     def max(self, values: Array) -> Array:
-        """Per-group maxima of (B, ...) values; the lowest value of the dtype for empty groups."""
+        """Per-group maxima of (B, ...) values; the lowest value of the dtype for empty groups.
+
+        Maxima decide, they carry no gradient.
+        """
+        values = jax.lax.stop_gradient(values)
         if jnp.issubdtype(values.dtype, jnp.floating):
             lowest = jnp.array(-jnp.inf, values.dtype)
         else:
@@ -108,7 +112,6 @@ def spread(groups: Segments, rewards: Array) -> Spread:
     Deciding by computed deviations would not do: the float32 mean of equal rewards need not equal
     them, and a deviation of one rounding error divided by eps looks like a signal.
     """
-    rewards = jax.lax.stop_gradient(rewards)
     extremes = groups.max(jnp.stack([rewards, -rewards], axis=-1))
     highest, lowest = extremes[:, 0], -extremes[:, 1]
     empty = highest < lowest

@@ -118,7 +118,8 @@ def _decayed_sum(x: Array, decay: Array) -> Array:
     inside = jnp.matmul(blocks, weights, precision=jax.lax.Precision.HIGHEST)
     totals = _decayed_sum(inside[..., 0], powers[width])
     after = jnp.concatenate([totals[..., 1:], jnp.zeros_like(totals[..., :1])], axis=-1)
-    out = inside + after[..., None] * jnp.flip(powers[1:])
+    reach = jnp.broadcast_to(jnp.flip(powers[1:]), inside.shape)
+    out = inside + after[..., None] * reach
     return out.reshape(*x.shape[:-1], -1)[..., :steps]
 
 
@@ -170,7 +171,7 @@ def _passed_by_blocks(own: Array, mask: Array, decay: Array, end: Array) -> Arra
     width = [(0, 0)] * len(shape) + [(0, -steps % _BLOCK)]
     own, mask = (jnp.pad(x, width).reshape(*shape, -1, _BLOCK) for x in (own, mask))
     # One word holds a block's mask; counting its lowest bits counts trained tokens.
-    place = jnp.arange(_BLOCK, dtype=jnp.uint32)
+    place = jax.lax.broadcasted_iota(jnp.uint32, own.shape, own.ndim - 1)
     word = jnp.where(mask, jnp.uint32(1) << place, jnp.uint32(0))
     word = jnp.sum(word, axis=-1, keepdims=True, dtype=jnp.uint32)
     through = jnp.uint32(0xFFFFFFFF) >> (_BLOCK - 1 - place)
@@ -179,7 +180,8 @@ def _passed_by_blocks(own: Array, mask: Array, decay: Array, end: Array) -> Arra
     log_decay = jnp.log2(decay)
 
     scaled = jnp.where(mask, own * jnp.exp2(log_decay * (count - 1)), 0)
-    after = (place[:, None] > place[None, :]).astype(own.dtype)
+    column = jnp.arange(_BLOCK)
+    after = (column[:, None] > column[None, :]).astype(own.dtype)
     later = jnp.matmul(scaled, after, precision=jax.lax.Precision.HIGHEST)
     whole_block = scaled[..., 0] + later[..., 0]
     through_block = jnp.exp2(log_decay * total)
