@@ -30,7 +30,7 @@ from rich.table import Table
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
-THEMES = ("group", "tokens", "gae", "encode")
+THEMES = ("group", "tokens", "gae", "encode", "read")
 
 
 class Settings(NamedTuple):
@@ -56,7 +56,10 @@ def main() -> int:
         console.print("No environment of peers: they are left out. See benchmarks/peers.txt.")
     themes = {}
     for name in options.only:
-        themes[name] = _run_theme(console, f"bench_{name}", settings)
+        if name == "read":
+            themes[name] = _run_reading(console, settings)
+        else:
+            themes[name] = _run_theme(console, f"bench_{name}", settings)
     report = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": _machine(),
@@ -115,6 +118,25 @@ def _run_theme(console: Console, module: str, settings: Settings) -> dict[str, A
         theme["gates"] = []
     _print_theme(console, benchmark.TITLE, theme)
     return theme
+
+
+def _run_reading(console: Console, settings: Settings) -> dict[str, Any]:
+    """Readers of files measure megabytes and memory, so they have a harness of their own."""
+    console.rule("Reading rollout files")
+    with tempfile.TemporaryDirectory(prefix="advlib-bench-") as folder:
+        record = Path(folder) / "read.json"
+        command = [sys.executable, HERE / "bench_read.py", "--json", record]
+        if settings.tiny:
+            command.append("--tiny")
+        if settings.peers_python is not None:
+            command += ["--peers-python", settings.peers_python]
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+        console.print(done.stdout.rstrip(), markup=False, highlight=False)
+        if done.returncode or not record.exists():
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            failure = f"bench_read.py: exit status {done.returncode}: {last}"
+            return {"about": {}, "failures": [failure]}
+        return {**json.loads(record.read_text(encoding="utf-8")), "about": {}, "failures": []}
 
 
 def _work(
