@@ -108,7 +108,7 @@ def _decayed_sum(x: Array, decay: Array) -> Array:
     width = min(_BLOCK, steps)
     if width == 0:
         return x
-    powers = jnp.power(decay, jnp.arange(width + 1))  # integer exponents: 0^0 = 1, with a gradient
+    powers = _powers(decay, width)
     lag = jnp.arange(width)[:, None] - jnp.arange(width)[None, :]
     weights = jnp.where(lag >= 0, powers[jnp.abs(lag)], 0)
     if steps == width:
@@ -121,6 +121,16 @@ def _decayed_sum(x: Array, decay: Array) -> Array:
     reach = jnp.broadcast_to(jnp.flip(powers[1:]), inside.shape)
     out = inside + after[..., None] * reach
     return out.reshape(*x.shape[:-1], -1)[..., :steps]
+
+
+def _powers(base: Array, highest: int) -> Array:
+    """base^0 .. base^highest by squaring: 0^0 is 1, and the gradient at 0 is right."""
+    exponents = jnp.arange(highest + 1)
+    powers = jnp.ones(highest + 1, base.dtype)
+    for bit in range(highest.bit_length()):
+        powers = powers * jnp.where((exponents >> bit) & 1 == 1, base, 1)
+        base = base * base
+    return jax.lax.optimization_barrier(powers)  # else recomputed for every token
 
 
 @core
@@ -136,12 +146,16 @@ def _gae_masked(
 
     U_t = γλ (r_t + U_{t+1}) + (γ - γλ) V_t  if trained, else U_{t+1};    A_t = r_t - V_t + U_{t+1}
     """
+    if rewards.shape[-1] == 0:
+        return rewards
     # Selected before any arithmetic: a NaN in a masked slot must reach neither value nor gradient.
     rewards = jnp.where(mask, rewards, 0)
     values = jnp.where(mask, values, 0)
     decay = jnp.asarray(discount * lam, rewards.dtype)
     own = decay * rewards + (discount - decay) * values
     end = jnp.broadcast_to(discount * bootstrap.astype(own.dtype), own.shape[:-1])
+    # A scan's carry varies over the mesh axes that its tokens vary over: said by naming one.
+    end = jnp.where(jnp.zeros_like(end, dtype=bool), own[..., 0], end)
     passed = jax.lax.cond(
         decay < _LEAST_DECAY, _passed_by_scan, _passed_by_blocks, own, mask, decay, end
     )
