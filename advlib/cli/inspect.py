@@ -67,7 +67,7 @@ def _print(data: Samples, found: Mapping[str, Any]) -> None:
 
 
 def _account(files: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    from advlib.adapters._report import NOTES, REASONS
+    from advlib.adapters import NOTES, REASONS
 
     records, rows = (sum(file[name] for file in files) for name in ("records", "rows"))
     reported, noted = _total(files, "reported"), _total(files, "notes")

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from advlib.adapters import schema
-from advlib.adapters._report import METADATA_KEY, FileReport, ReadReport
+from advlib.adapters import FileReport, ReadReport, schema
 
 
 def table_of(rows: Sequence[dict[str, Any]], *, group_size: int | None = None) -> pa.Table:
@@ -30,4 +29,4 @@ def table_of(rows: Sequence[dict[str, Any]], *, group_size: int | None = None) -
         full.append(dict.fromkeys(schema.SCHEMA.names) | usual | row)
     table = pa.Table.from_pylist(full, schema=schema.SCHEMA)
     account = ReadReport([FileReport("made.jsonl", rows=len(full), group_size=group_size)])
-    return table.replace_schema_metadata({METADATA_KEY: msgspec.json.encode(account)})
+    return table.replace_schema_metadata({b"advlib.read": msgspec.json.encode(account)})
