@@ -78,19 +78,22 @@ def groups_of(
     return groups, num_groups
 
 
-def lone_advantage(row: int, rewards: list[float], valid_rows: list[int], fallback: str) -> float:
-    if fallback == "zero":
-        return 0.0
+def lone_baseline(row: int, rewards: list[float], valid_rows: list[int], fallback: str) -> float:
+    """What a sample alone in its group is compared with; with nothing, itself."""
     if fallback == "raw":
-        return rewards[row]
-    others = [rewards[j] for j in valid_rows if j != row]
-    if not others:
         return 0.0
-    if fallback == "batch_leave_one_out":
-        return rewards[row] - mean(others)
-    if fallback == "batch_mean":
-        return rewards[row] - mean([*others, rewards[row]])
-    raise ValueError(fallback)
+    others = [rewards[j] for j in valid_rows if j != row]
+    if fallback == "zero" or not others:
+        return rewards[row]
+    return mean(others if fallback == "batch_leave_one_out" else [*others, rewards[row]])
+
+
+def lone_std(rewards: list[float], valid_rows: list[int], fallback: str, ddof: int) -> float:
+    """What a sample alone in its group is divided by, less eps; 0 for not at all."""
+    everyone = [rewards[j] for j in valid_rows]
+    if not fallback.startswith("batch") or is_constant(everyone):
+        return 0.0
+    return std(everyone, ddof)
 
 
 def group_mean(rewards, group_ids, *, where=None, num_groups=None, fallback="zero"):
@@ -102,7 +105,7 @@ def group_mean(rewards, group_ids, *, where=None, num_groups=None, fallback="zer
         values = [rewards[row] for row in rows]
         for row in rows:
             if len(rows) == 1:
-                out[row] = lone_advantage(row, rewards, valid_rows, fallback)
+                out[row] = rewards[row] - lone_baseline(row, rewards, valid_rows, fallback)
             elif not is_constant(values):
                 out[row] = rewards[row] - mean(values)
     return out
@@ -128,7 +131,9 @@ def grpo(
         population = values if scale == "group" else [rewards[row] for row in valid_rows]
         for row in rows:
             if len(rows) == 1:
-                out[row] = lone_advantage(row, rewards, valid_rows, fallback)
+                spread = lone_std(rewards, valid_rows, fallback, ddof)
+                out[row] = rewards[row] - lone_baseline(row, rewards, valid_rows, fallback)
+                out[row] /= spread + eps if spread else 1.0
             elif not is_constant(values):
                 out[row] = (rewards[row] - mean(values)) / (std(population, ddof) + eps)
     return out
@@ -155,7 +160,9 @@ def leave_one_out(
         for row in rows:
             peers = [rewards[j] for j in rows if j != row]
             if not peers:
-                out[row] = lone_advantage(row, rewards, valid_rows, fallback)
+                spread = lone_std(rewards, valid_rows, fallback, ddof) if normalize else 0.0
+                out[row] = rewards[row] - lone_baseline(row, rewards, valid_rows, fallback)
+                out[row] /= spread + eps if spread else 1.0
                 continue
             out[row] = rewards[row] - mean(peers)
             if normalize and len(peers) > ddof and not is_constant(peers):
@@ -184,7 +191,11 @@ def max_rl(rewards, group_ids, *, where=None, num_groups=None, fallback="zero"):
         values = [rewards[row] for row in rows]
         for row in rows:
             if len(rows) == 1:
-                out[row] = lone_advantage(row, rewards, valid_rows, fallback)
+                baseline = lone_baseline(row, rewards, valid_rows, fallback)
+                if fallback == "raw":
+                    out[row] = rewards[row]
+                elif baseline > 0:
+                    out[row] = (rewards[row] - baseline) / baseline
             elif not is_constant(values) and mean(values) > 0:
                 out[row] = (rewards[row] - mean(values)) / mean(values)
     return out

@@ -148,7 +148,13 @@ ROWS = [
     _grpo("ddof=0,eps=1e-4", ddof=0, eps=1e-4),
     family("grpo", divisor="std", scale="invariant")("eps=0", eps=0.0),
     _batch_scaled("scale=batch", scale="batch"),
+    family("grpo", divisor="std", scale="", zero_sum=False, lone_is_zero=False, grouped=False)(
+        "fallback=batch_leave_one_out", fallback="batch_leave_one_out"
+    ),
     family("max_rl", divisor="mean", shift="", scale="invariant")(),
+    family(
+        "max_rl", divisor="mean", shift="", scale="", zero_sum=False, lone_is_zero=False, grouped=False
+    )("fallback=batch_mean", fallback="batch_mean"),
     Row("batch_mean", lambda lib, b: lib.batch_mean(b.rewards, where=b.where), grouped=False),
     Row(
         "batch_leave_one_out",
@@ -210,8 +216,10 @@ def tolerance(row: Row, b: Batch) -> float:
                 peers = values[:i] + values[i + 1 :]
                 if not reference.is_constant(peers):
                     divisors.append(reference.std(peers, 0))
-    if row.name == "grpo[scale=batch]" and valid.sum() > 1:
-        divisors.append(max(reference.std([float(r) for r in b.rewards[valid]], 0), 1e-2))
+    everyone = [float(r) for r in b.rewards[valid]]
+    if row.divisor and not row.grouped and len(everyone) > 1:
+        measure = abs(reference.mean(everyone)) if row.divisor == "mean" else 0.0
+        divisors.append(measure or reference.std(everyone, 0) or 1.0)
     return 2e-6 * magnitude / min(divisors)
 
 
