@@ -73,7 +73,7 @@ def _gar(data: Samples, **options: Any) -> Any:
         candidate_ids=_candidates(data),
         where=data.valid,
         num_groups=data.num_groups,
-        **options,
+        **{"statistics": "traces", **options},  # what the trainers that write such files compute
     ).advantages
 
 

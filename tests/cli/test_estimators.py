@@ -106,9 +106,10 @@ def test_traces_of_one_episode_are_one_candidate():
         tier=[0, 0, 1, None, None],
         episode_id=["a", "a", None, "c", "c"],
     )
-    np.testing.assert_allclose(scored("gar", data), [4 / 9, 4 / 9, 2 / 9, -2 / 3, -2 / 3])
-    by_trace = scored("gar", data, statistics="traces")
+    by_trace = scored("gar", data)
     np.testing.assert_allclose(by_trace, [0.48, 0.48, 0.24, -0.6, -0.6], atol=1e-12)
+    by_candidate = scored("gar", data, statistics="candidates")
+    np.testing.assert_allclose(by_candidate, [4 / 9, 4 / 9, 2 / 9, -2 / 3, -2 / 3])
 
 
 class TestMargins:
