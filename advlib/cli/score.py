@@ -106,7 +106,7 @@ def score(
         str | None,
         typer.Option(
             metavar="NAME",
-            help=r"gar: means over candidates or traces. \[default: candidates]",
+            help=r"gar: means over traces or candidates. \[default: traces]",
             rich_help_panel=_ESTIMATOR,
         ),
     ] = None,
