@@ -73,15 +73,21 @@ class Rollout(msgspec.Struct, gc=False):
     completion: msgspec.Raw | msgspec.UnsetType = UNSET  # only whether it is there
 
 
+class _Content(msgspec.Struct, frozen=True, gc=False):
+    """Hashes of what a task consists of; empty where a row has none of it."""
+
+    asked: str = ""  # of prompt and answer
+    full: str = ""  # and of `info`
+
+
 class _Task(msgspec.Struct, gc=False):
-    """What a task is made of, and what that comes to: the same object for rollouts in a row."""
+    """What the last row asked for, and what that comes to."""
 
     prompt: Any = UNSET
     answer: Any = UNSET
     info: Any = UNSET
     text: str | None = None
-    content: str = ""  # hash of prompt and answer; empty where there is neither, nor `info`
-    content_info: str = ""  # and of `info`
+    content: _Content = _Content()
 
 
 def recognises(rollout: Rollout) -> bool:
@@ -140,12 +146,12 @@ def open_file(session: Session, account: FileReport) -> FileReader:
             row.failure_reason = text_of(detail.get("message"), detail.get("error_chain_str"))
         row.judge(reason, failed=error is not None)
         example = label(rollout.example_id) or label(rollout.id)
-        if example is None and not task.content:
+        if example is None and not task.content.full:
             raise FormatError(
                 f"{account.path}:{line.number}: no task to group by: looked for `example_id` or "
                 "`id`, else `prompt`, `answer` or `info` with some content"
             )
-        names.add(row, example, task, line.number)
+        names.add(row, example, task.content, line.number)
         return (row,)
 
     return FileReader(parse, lambda: names.settle(session, account))
@@ -162,35 +168,36 @@ FORMAT = Format(
 
 def _task(rollout: Rollout) -> _Task:
     prompt, answer, info = rollout.prompt, rollout.answer, rollout.info
-    content = content_info = ""
+    content = _Content()
     if holds(prompt) or holds(answer) or holds(info):
         known = [None if part is UNSET else part for part in (prompt, answer)]
-        content = content_info = digest(*known)
-        if holds(info):
-            content_info = digest(*known, info)
-    return _Task(prompt, answer, info, messages_text(prompt), content, content_info)
+        asked = digest(*known)
+        content = _Content(asked, digest(*known, info) if holds(info) else asked)
+    return _Task(prompt, answer, info, messages_text(prompt), content)
 
 
 class _Names:
     """Names the tasks of a file once it is known what its example ids are worth."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[str, str | None, _Task, int | None]] = []
-        self._first: dict[tuple[str, str | None], _Task] = {}
+        self._rows: list[tuple[str, str | None, _Content, int | None]] = []
+        self._first: dict[tuple[str, str | None], _Content] = {}
         # Environments with one id for several prompts (it counts rows, or restarts with each
         # environment in the file), and with one id for several `info`; and where.
         self._positions: dict[str, int] = {}
         self._varying: dict[str, int] = {}
 
-    def add(self, row: Row, example: str | None, task: _Task, line: int) -> None:
+    def add(self, row: Row, example: str | None, content: _Content, line: int) -> None:
         """Take note of a row's task."""
         environment = row.environment
-        self._rows.append((environment, example, task, row.step))
-        first = self._first.setdefault((environment, example), task)
-        if first is not task and example is not None:
-            if first.content != task.content:
+        self._rows.append((environment, example, content, row.step))
+        if not content.full:  # an error row may hold its id alone
+            return
+        first = self._first.setdefault((environment, example), content)
+        if first is not content and example is not None:
+            if first.asked != content.asked:
                 self._positions.setdefault(environment, line)
-            elif first.content_info != task.content_info:
+            elif first.full != content.full:
                 self._varying.setdefault(environment, line)
 
     def settle(self, session: Session, account: FileReport) -> None:
@@ -201,11 +208,12 @@ class _Names:
         for line in self._varying.values():
             account.note(INFO_VARIES, line)
         tasks, groups = session.rows.tasks, session.rows.groups
-        for at, (environment, example, task, step) in enumerate(self._rows):
-            content = task.content if environment in self._varying else task.content_info
-            name = content
-            if example is not None and not (content and environment in self._positions):
-                name = f"{example}:{content}" if content else example
+        for at, (environment, example, content, step) in enumerate(self._rows):
+            if not content.full and environment not in self._positions:
+                content = self._first.get((environment, example), content)
+            name = content.asked if environment in self._varying else content.full
+            if example is not None and not (name and environment in self._positions):
+                name = f"{example}:{name}" if name else example
             tasks[at] = name
             group = f"{environment}/{name}"
             groups[at] = group if step is None else f"{group}/step {step}"

@@ -174,6 +174,15 @@ class TestTasks:
         row = {"example_id": 4, "reward": 1}
         assert rows(write_lines(tmp_path / "r.jsonl", row))[0]["group"] == "unknown/4"
 
+    def test_error_row_with_its_id_alone(self, tmp_path: Path) -> None:
+        bare = [{"example_id": i, "error": "timeout"} for i in (0, 1, 2)]
+        made = [bare[0], legacy(0, 1, "p"), legacy(1, 1, "q"), bare[1], bare[2]]
+        table = read(write_lines(tmp_path / "r.jsonl", *made))
+        a, b, c, d, e = table.column("group").to_pylist()
+        assert a == b != c == d
+        assert e == "unknown/2"
+        assert adapters.report(table).notes == {}
+
     def test_nothing_to_group_by(self, tmp_path: Path) -> None:
         """BR-21: an error that names the field and the row, not one big group."""
         path = write_lines(tmp_path / "r.jsonl", legacy(1), legacy(None, 1, ""))
