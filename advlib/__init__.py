@@ -18,6 +18,7 @@ from advlib.estimators._group import (
     group_mean,
     leave_one_out,
 )
+from advlib.estimators._kernel import gs1, kernel_baseline, length_buckets
 from advlib.estimators._rank import rank_margin, win_rate
 from advlib.estimators._scaled import grpo, max_rl
 from advlib.estimators._token import gae
@@ -43,8 +44,11 @@ __all__ = [
     "gar",
     "group_mean",
     "grpo",
+    "gs1",
     "hack_floor",
+    "kernel_baseline",
     "leave_one_out",
+    "length_buckets",
     "masked_mean",
     "masked_whiten",
     "masking",

@@ -1,0 +1,311 @@
+"""Baselines from the rewards of alike prompts, for batches in which every prompt is another one.
+
+Three paths give the same numbers and are chosen by what comes in. Dense features are computed where
+they are, jitted. SciPy matrices are computed on the host, as a dense product over the most frequent
+words and a sparse one over the rest. Repeated rows, in either form, are computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from advlib import _checks
+from advlib._batch import FlatBatch, bucket, flat_batch
+from advlib.estimators import _kernel_dense, _kernel_host, _kernel_rows
+from advlib.estimators._relative import Axis, Values
+
+Features = ArrayLike | Sequence[Any] | Any
+Alone = Literal["zero", "raw"]
+
+# From here on it is worth looking for repeated rows among dense ones.
+LARGE = 512
+
+
+def kernel_baseline(
+    features: Features,
+    rewards: Values,
+    *,
+    temperature: ArrayLike = 0.1,
+    where: Values | None = None,
+    weights: Values | None = None,
+    fallback: Alone = "zero",
+    axis_name: Axis = None,
+) -> Array:
+    """Mean of the other rewards of the batch, weighted by how alike the prompts are.
+
+        b_i = Σ_{j ≠ i} w_ij r_j / Σ_{j ≠ i} w_ij,    w_ij = o_j exp(cos(x_i, x_j) / T)
+
+    Neither r_i nor o_i enters b_i, to the last bit. The cosine with a row of zeros is 0, so a
+    prompt without a known word gets the plain mean of the others. As T grows all others weigh the
+    same; as T falls only the most alike ones count.
+
+    Args:
+        features: (B, D) one row per sample, made of its prompt alone: an array, computed where it
+            is, or a SciPy sparse matrix, computed on the host. Rows need not be normalised.
+        rewards: (B,) rewards, in any unit.
+        temperature: T, at least 1e-4; ``inf`` weighs all others the same. In float32 cosines are
+            off by up to 1e-7, and logarithms of weights by 1e-7 / T.
+        where: (B,) booleans; False where the reward is not a measurement. Such a sample has no
+            weight for others. Its own baseline is given all the same.
+        weights: (B,) o_j, at least 0: how much sample j counts for others. A weight of 2 is the
+            sample twice. Default: 1 each.
+        fallback: what a sample gets that has nobody to be compared with: the baseline that makes
+            its advantage "zero", its own reward; or the one that leaves it "raw", 0.
+        axis_name: as in :func:`advlib.group_mean`; every sample is then compared with those of all
+            shards.
+
+    Returns:
+        (B,) baselines in the unit of the rewards, float32 (float64 for float64 rewards under x64).
+
+    Raises:
+        TypeError: a dtype is wrong; a SciPy matrix meets traced values.
+        ValueError: shapes differ; ``temperature`` is below 1e-4; in host arrays, a feature, a
+            reward or a weight of a valid sample is not finite, or a weight is negative.
+
+    Source: Nadaraya-Watson regression (1964), left one out.
+    """
+    return _estimate(
+        features, rewards, temperature, where, weights, fallback, axis_name, advantages=False
+    )
+
+
+def gs1(
+    features: Features,
+    rewards: Values,
+    *,
+    temperature: ArrayLike = 0.1,
+    where: Values | None = None,
+    weights: Values | None = None,
+    fallback: Alone = "zero",
+    axis_name: Axis = None,
+) -> Array:
+    """Reward minus the kernel mean of the other rewards: an advantage at one rollout a prompt.
+
+        A_i = Σ_{j ≠ i} p_ij (r_i - r_j),    p_ij = w_ij / Σ_{k ≠ i} w_ik
+
+    with the weights of :func:`kernel_baseline`. The baseline does not depend on response i, so the
+    policy gradient is unbiased. Equal prompts give :func:`advlib.batch_leave_one_out`; groups of
+    equal prompts, at a low temperature, :func:`advlib.leave_one_out`. Constant rewards give exact
+    zeros.
+
+    Args:
+        features: (B, D) as in :func:`kernel_baseline`.
+        rewards: (B,) rewards, in any unit.
+        temperature: T, at least 1e-4, or ``inf``.
+        where: (B,) booleans; False where the reward is not a measurement: advantage exactly 0.
+        weights: (B,) how much each sample counts for the others.
+        fallback: the advantage of a sample that has nobody to be compared with: "zero", or "raw",
+            the reward itself.
+        axis_name: as in :func:`kernel_baseline`.
+
+    Returns:
+        (B,) advantages in the unit of the rewards.
+
+    Raises:
+        TypeError, ValueError: as :func:`kernel_baseline`.
+
+    Source: the kernel baseline of GS1 experiments, by the example kernel that was published.
+    """
+    return _estimate(
+        features, rewards, temperature, where, weights, fallback, axis_name, advantages=True
+    )
+
+
+def length_buckets(lengths: Values, *, num_buckets: int = 8) -> np.ndarray:
+    """Features under which prompts of similar length are alike, and all others are not.
+
+        k_i = #{edges < length_i},    edges = the m/num_buckets quantiles, m = 1 … num_buckets - 1
+
+    Rows are one-hot: cosine 1 within a bucket, 0 between buckets. Equal lengths share a bucket; a
+    length equal to an edge falls below it. With many equal lengths some buckets stay empty.
+
+    Args:
+        lengths: (B,) lengths of the *prompts*, in any unit. A response's length must not be used:
+            the baseline would depend on the response.
+        num_buckets: number of columns, at least 1.
+
+    Returns:
+        (B, num_buckets) float32 NumPy array.
+
+    Raises:
+        TypeError: lengths are not numbers.
+        ValueError: a length is not finite, ``num_buckets`` is less than 1.
+    """
+    count = _checks.group_count(num_buckets, 1)
+    if isinstance(lengths, jax.Array):
+        lengths = _on_host("lengths", lengths)
+    # Exact in float64, whatever the precision of the rest: edges decide by comparison.
+    values = _checks.as_numpy("lengths", lengths)
+    _checks.column("lengths", values, "float")
+    values = values.astype(np.float64)
+    _checks.finite_where("lengths", values, np.ones(values.shape, bool))
+    if not values.size:
+        return np.zeros((0, count), np.float32)
+    edges = np.quantile(values, np.arange(1, count) / count)
+    buckets = np.searchsorted(edges, values, side="left")
+    return (buckets[:, None] == np.arange(count)).astype(np.float32)
+
+
+def _estimate(
+    features: Features,
+    rewards: Values,
+    temperature: ArrayLike,
+    where: Values | None,
+    weights: Values | None,
+    fallback: str,
+    axis_name: Axis,
+    *,
+    advantages: bool,
+) -> Array:
+    _checks.one_of("fallback", fallback, ("zero", "raw"))
+    temperature = _checks.number("temperature", temperature, 1e-4)
+    sparse = hasattr(features, "tocsr")
+    if sparse:
+        rewards, where, weights, temperature = (
+            _on_host(name, value) if isinstance(value, jax.Array) else value
+            for name, value in (
+                ("rewards", rewards),
+                ("where", where),
+                ("weights", weights),
+                ("temperature", temperature),
+            )
+        )
+    columns: list[Any] = [("rewards", rewards, "float"), ("weights", weights, "float")]
+    batch = flat_batch(columns, None, where, None, axis_name)
+    rows = _sparse_rows(features) if sparse else _checks.array("features", features, "float")
+    if rows.ndim != 2 or rows.shape[0] != batch.size:
+        raise ValueError(
+            f"features must have one row per reward, ({batch.size}, D); "
+            f"got shape {tuple(rows.shape)}"
+        )
+    if batch.on_host:
+        _check_weights(batch)
+        if _checks.is_host(rows) or sparse:
+            rows = _finite_rows(rows, batch.valid[: batch.size])
+    on_host = sparse or (batch.on_host and _checks.is_host(rows))
+    found = _kernel_rows.repeats(rows) if on_host and batch.size > LARGE else None
+    if sparse or (found is not None and len(found.kept) * 4 <= batch.size):
+        unit = _kernel_rows.unit_rows(rows, found)
+        return _host(unit, batch, float(temperature), fallback, advantages)
+    return _dense(rows, batch, temperature, fallback, advantages)
+
+
+def _host(
+    unit: _kernel_rows.UnitRows,
+    batch: FlatBatch,
+    temperature: float,
+    fallback: str,
+    advantages: bool,
+) -> Array:
+    rewards = np.asarray(batch.columns[0])[: batch.size]
+    valid = batch.valid[: batch.size]
+    weights = valid.astype(np.float64)
+    if batch.columns[1] is not None:
+        weights = np.where(valid, np.asarray(batch.columns[1])[: batch.size], 0)
+    exact = rewards.dtype == np.float64
+    means = _kernel_host.kernel_means(unit, rewards, weights, temperature, exact=exact)
+    own = np.where(valid, rewards, 0).astype(np.float64)
+    if advantages:
+        instead = own if fallback == "raw" else 0.0
+        result = np.where(means.alone, instead, (own - means.reference) - means.mean)
+        result = np.where(valid, result, 0)
+    else:
+        instead = own if fallback == "zero" else 0.0
+        result = np.where(means.alone, instead, means.reference + means.mean)
+    return jax.device_put(result.astype(rewards.dtype))
+
+
+def _dense(
+    features: Any, batch: FlatBatch, temperature: ArrayLike, fallback: str, advantages: bool
+) -> Array:
+    if batch.on_host:
+        # Powers of two would quadruple the pairs of a large batch; whole tiles are enough.
+        tile = _kernel_dense.TILE
+        size = bucket(batch.size) if batch.size <= tile else -(-batch.size // tile) * tile
+        batch = batch._replace(
+            columns=tuple(None if c is None else c[:size] for c in batch.columns),
+            ids=batch.ids[:size],
+            where=None if batch.where is None else batch.where[:size],
+        )
+        extra = ((0, batch.ids.shape[0] - batch.size), (0, 0))
+        if extra[0][1]:
+            features = (np if _checks.is_host(features) else jnp).pad(features, extra)
+    return batch.run(
+        _kernel_dense.baseline,
+        features,
+        temperature,
+        fallback=fallback,
+        advantages=advantages,
+        tile=_kernel_dense.TILE,
+    )
+
+
+def _on_host(name: str, value: jax.Array) -> np.ndarray:
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(
+            f"{name} are traced, and features are a SciPy matrix, which is computed on the host: "
+            "call outside jit, or pass features.toarray()"
+        )
+    return np.asarray(value)
+
+
+def _sparse_rows(features: Any) -> Any:
+    from scipy.sparse import csr_array
+
+    if features.dtype.kind not in "biuf":
+        raise TypeError(f"features must be numbers; got dtype {features.dtype}")
+    rows = features.tocsr()
+    if rows.ndim != 2:
+        raise ValueError(f"features must have two dimensions, (B, D); got shape {rows.shape}")
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return csr_array((rows.data, rows.indices, rows.indptr), shape=rows.shape)
+
+
+def _finite_rows(features: Any, valid: np.ndarray) -> Any:
+    """Refuse a valid row that is not finite; a masked one becomes a row of zeros."""
+    dense = isinstance(features, np.ndarray)
+    finite = np.isfinite(features if dense else features.data)
+    if finite.all():
+        return features
+    bad = np.zeros(features.shape[0], bool)
+    if dense:
+        bad |= ~finite.all(axis=1)
+    else:
+        bad[np.searchsorted(features.indptr, np.flatnonzero(~finite), side="right") - 1] = True
+    if (bad & valid).any():
+        raise ValueError(
+            f"features must be finite where `where` is true; {_checks.rows(bad & valid)} are not"
+        )
+    if dense:
+        return np.where(bad[:, None], 0, features).astype(features.dtype)
+    emptied = features.copy()
+    emptied.data[np.repeat(bad, np.diff(features.indptr))] = 0
+    return emptied
+
+
+def _check_weights(batch: FlatBatch) -> None:
+    """Refuse negative weights, and say so where no sample has another one to be compared with."""
+    votes = batch.valid
+    if batch.columns[1] is not None:
+        weights = np.asarray(batch.columns[1])
+        bad = votes & (weights < 0)
+        if bad.any():
+            raise ValueError(
+                f"weights must be at least 0; {_checks.rows(bad)}: {weights[np.argmax(bad)]}"
+            )
+        votes = votes & (weights > 0)
+    if not batch.size or votes.sum() > 1 or (votes.sum() == 1 and batch.valid.sum() > 1):
+        return
+    _checks.warn(
+        f"nothing to compare with: {batch.valid.sum()} of {batch.size} samples are valid and "
+        f"{votes.sum()} of these have any weight, so this step carries no signal"
+    )

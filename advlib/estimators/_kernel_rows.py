@@ -1,0 +1,203 @@
+"""Rows of unit length on the host: which of them are equal, and their products block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# A tile of products stays in the second-level cache. A word of the batch's most frequent ones costs
+# one multiplication a pair, any other one costs about twenty for each pair that shares it.
+TILE = 512
+NUM_FREQUENT = 128
+
+Block = Callable[[int], np.ndarray]  # row tile to products with one tile of columns
+
+
+class UnitRows(NamedTuple):
+    """The distinct rows of a batch, each of unit length or zero.
+
+    Attributes:
+        rows: (U, D) a float64 SciPy CSR array without repeated entries, or a NumPy array.
+        group: (B,) which distinct row each sample has; None where all are distinct.
+        nonzero: (U,) bool.
+    """
+
+    rows: Any
+    group: np.ndarray | None
+    nonzero: np.ndarray
+
+    @property
+    def size(self) -> int:
+        return self.nonzero.shape[0]
+
+
+class Repeats(NamedTuple):
+    """Which samples have equal features.
+
+    Attributes:
+        group: (B,) which distinct row each sample has; None where all are distinct.
+        kept: (U,) a sample with each distinct row.
+    """
+
+    group: np.ndarray | None
+    kept: np.ndarray
+
+
+def repeats(features: Any) -> Repeats:
+    """Find equal rows of a NumPy array or of a SciPy CSR array in canonical form."""
+    if isinstance(features, np.ndarray):
+        return _distinct(_dense_keys(features), lambda a, b: _equal_dense(features, a, b))
+    mix = np.random.default_rng(0).random(features.shape[1])
+    return _distinct(features @ mix, lambda a, b: _equal_sparse(features, a, b))
+
+
+def unit_rows(features: Any, found: Repeats | None) -> UnitRows:
+    """Distinct rows, normalised.
+
+    Args:
+        features: (B, D) finite, a SciPy CSR array in canonical form or a NumPy array.
+        found: its repeats, or None where nobody has looked.
+    """
+    group = None if found is None else found.group
+    rows = features if found is None or group is None else features[found.kept]
+    if isinstance(rows, np.ndarray):
+        rows = rows.astype(np.float64)
+        top = np.max(np.abs(rows), axis=1, initial=0.0)
+        rows /= np.where(top == 0, 1, top)[:, None]
+        norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        rows /= np.where(norm == 0, 1, norm)[:, None]
+        return UnitRows(rows, group, norm > 0)
+    counts = np.diff(rows.indptr)
+    data = rows.data.astype(np.float64)
+    if data.size:
+        data /= max(np.abs(data).max(), np.finfo(np.float64).tiny)
+    square = np.bincount(np.repeat(np.arange(len(counts)), counts), data * data, len(counts))
+    norm = np.sqrt(square)
+    data /= np.repeat(np.where(norm == 0, 1, norm), counts)
+    parts = (data, rows.indices, rows.indptr)
+    return UnitRows(type(rows)(parts, shape=rows.shape), group, norm > 0)
+
+
+def _distinct(
+    keys: np.ndarray, equal: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> Repeats:
+    """Repeats among rows with these keys; rows of one key are compared."""
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    if len(first) == len(keys):
+        return Repeats(None, first)
+    repeated = np.flatnonzero(first[group] != np.arange(len(keys)))
+    same = equal(repeated, first[group[repeated]])
+    strangers = repeated[~same]  # different rows with one key stand for themselves
+    group[strangers] = len(first) + np.arange(len(strangers))
+    return Repeats(group, np.concatenate([first, strangers]))
+
+
+def _dense_keys(features: np.ndarray) -> np.ndarray:
+    size, width = features.shape
+    exact = np.ascontiguousarray(features) + 0.0  # -0 equals 0
+    bits = exact.view(np.uint32 if exact.dtype == np.float32 else np.uint64)
+    mix = np.random.default_rng(0).integers(1, 2**63, max(width, 1), dtype=np.uint64) | 1
+    keys = np.zeros(size, np.uint64)
+    for start in range(0, size, TILE):
+        keys[start : start + TILE] = bits[start : start + TILE].astype(np.uint64) @ mix[:width]
+    return keys
+
+
+def _equal_dense(features: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    same = np.empty(len(a), bool)
+    for start in range(0, len(a), TILE):
+        part = slice(start, start + TILE)
+        same[part] = (features[a[part]] == features[b[part]]).all(axis=1)
+    return same
+
+
+def _equal_sparse(features: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    counts = np.diff(features.indptr)
+    same = counts[a] == counts[b]
+    chunk = 64 * TILE
+    for start in range(0, len(a), chunk):
+        part = start + np.flatnonzero(same[start : start + chunk])
+        length = counts[a[part]]
+        row = np.repeat(np.arange(len(part)), length)
+        place = np.arange(len(row)) - np.repeat(np.cumsum(length) - length, length)
+        left = features.indptr[a[part]][row] + place
+        right = features.indptr[b[part]][row] + place
+        differ = features.indices[left] != features.indices[right]
+        differ |= features.data[left] != features.data[right]
+        same[part[row[differ]]] = False
+    return same
+
+
+class Products:
+    """x_i · x_j, scaled, for tile after tile of columns j and of rows i."""
+
+    def __init__(self, rows: Any, scale: float, dtype: Any) -> None:
+        """Split sparse rows into a dense part, of the most frequent words, and the rest.
+
+        Args:
+            rows: (U, D) as :class:`UnitRows` has them.
+            scale: what every product is multiplied by.
+            dtype: float32 or float64.
+        """
+        root = np.sqrt(scale)
+        self.size = rows.shape[0]
+        self.tiles = [
+            slice(start, min(start + TILE, self.size)) for start in range(0, self.size, TILE)
+        ]
+        self._tails: list[Any] = []
+        if isinstance(rows, np.ndarray):
+            self._dense = (rows * root).astype(dtype)
+            return
+        if self.size <= 64:  # the words of few rows fit a small matrix
+            words, column = np.unique(rows.indices, return_inverse=True)
+            self._dense = np.zeros((self.size, len(words)), dtype)
+            row = np.repeat(np.arange(self.size), np.diff(rows.indptr))
+            self._dense[row, column] = rows.data * root
+            return
+        documents = np.bincount(rows.indices, minlength=rows.shape[1])
+        frequent = np.argsort(-documents, kind="stable")[:NUM_FREQUENT]
+        # A word of one row alone is in no product of two.
+        shared = documents > 1
+        shared[frequent] = False
+        place = np.full(rows.shape[1], -1, np.int32)
+        place[frequent] = np.arange(len(frequent))
+        self._dense = np.zeros((self.size, len(frequent)), dtype)
+        place_tail = np.cumsum(shared, dtype=np.int32) - 1
+        num_tail = int(shared.sum())
+        for tile in self.tiles:
+            part = slice(rows.indptr[tile.start], rows.indptr[tile.stop])
+            words, data = rows.indices[part], (rows.data[part] * root).astype(dtype)
+            counts = np.diff(rows.indptr[tile.start : tile.stop + 1])
+            row = np.repeat(np.arange(len(counts)), counts)
+            dense = place[words] >= 0
+            self._dense[tile.start + row[dense], place[words[dense]]] = data[dense]
+            if num_tail:
+                rest = shared[words]
+                ends = np.cumsum(np.bincount(row[rest], minlength=len(counts)))
+                indptr = np.concatenate([[0], ends]).astype(np.int32)
+                parts = (data[rest], place_tail[words[rest]], indptr)
+                self._tails.append(type(rows)(parts, shape=(len(counts), num_tail)))
+
+    def with_columns(self, column: int) -> Block:
+        """Products of a row tile with tile `column`, as a fresh array."""
+        right = self._dense[self.tiles[column]].T
+        if not self._tails:
+            return lambda row: self._dense[self.tiles[row]] @ right
+        words = self._tails[column].T.tocsr()
+
+        def block(row: int) -> np.ndarray:
+            dense = self._dense[self.tiles[row]] @ right
+            return np.asarray(self._tails[row] @ words + dense)
+
+        return block
+
+
+def shares(num_tiles: int, num_threads: int) -> Iterator[list[int]]:
+    """Tiles of columns for each thread; tile c meets c + 1 tiles of rows, so they go back and forth."""
+    turn = np.arange(num_tiles) // num_threads % 2
+    place = np.arange(num_tiles) % num_threads
+    owner = np.where(turn == 0, place, num_threads - 1 - place)
+    for thread in range(num_threads):
+        yield np.flatnonzero(owner == thread).tolist()
