@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from advlib.adapters import nemo_gym, own, prime_rl, verifiers
+from advlib.adapters import graded, nemo_gym, own, prime_rl, verifiers
 from advlib.adapters._files import Found, PathLike, find
 from advlib.adapters._format import FileReader, Format, Session
 from advlib.adapters._interrupt import collector_paused
@@ -27,7 +27,7 @@ from advlib.adapters._report import (
 from advlib.adapters._rows import Collector, Row
 
 # The most telling first: a row of ours also carries fields that other formats look for.
-FORMATS = (own.FORMAT, prime_rl.FORMAT, nemo_gym.FORMAT, verifiers.FORMAT)
+FORMATS = (own.FORMAT, prime_rl.FORMAT, nemo_gym.FORMAT, verifiers.FORMAT, graded.FORMAT)
 
 Progress = Callable[[int, int, str], None]
 
@@ -45,8 +45,8 @@ def read(
     Args:
         path_or_paths: files, folders (every `*.jsonl`, `*.jsonl.gz` and `*.jsonl.zst` below) or
             patterns. Compression is told by the content.
-        format: one of "verifiers", "prime_rl", "nemo_gym", "advlib"; "auto" tells each file's
-            format by its first recognisable record.
+        format: one of "verifiers", "prime_rl", "nemo_gym", "graded_solutions", "advlib"; "auto"
+            tells each file's format by its first recognisable record.
         progress: called with (bytes done, bytes in all, path) about once a megabyte.
         reward_key: which part is the reward, where a reward is an object.
         join: also read what belongs to a file and stands beside it: NeMo Gym's `X_failures.jsonl`,
@@ -92,7 +92,7 @@ def sniff(path: PathLike) -> str:
         path: one file.
 
     Returns:
-        "verifiers", "prime_rl", "nemo_gym" or "advlib".
+        "verifiers", "prime_rl", "nemo_gym", "graded_solutions" or "advlib".
 
     Raises:
         FormatError: no line is a rollout of a known format.

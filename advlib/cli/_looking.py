@@ -32,6 +32,7 @@ TELLTALES: Mapping[str, tuple[str, ...]] = {
         "episode_id",
         "failure",
     ),
+    "graded_solutions": ("question", "ground_truth"),
     "advlib": ("rollout_id", "group", "valid", "source_file", "source_line"),
 }
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the command line knows the formats' names before it needs A
     import pyarrow as pa
 
 Paths = Annotated[list[str], typer.Argument(help="Files, folders or globs.", show_default=False)]
-FORMATS = ("auto", "verifiers", "prime_rl", "nemo_gym", "advlib")
+FORMATS = ("auto", "verifiers", "prime_rl", "nemo_gym", "graded_solutions", "advlib")
 LONG = 32 << 20  # bytes from which reading takes long enough to show a bar
 
 

@@ -27,7 +27,7 @@ def first_column(heading: str) -> list[str]:
         ("`invalid_reason` | when", list(adapters.INVALID_REASONS)),
         ("reason", list(adapters.REASONS)),
         ("note", list(adapters.NOTES)),
-        ("format", ["verifiers", "prime_rl", "nemo_gym", "advlib"]),
+        ("format", ["verifiers", "prime_rl", "nemo_gym", "graded_solutions", "advlib"]),
     ],
 )
 def test_tables_name_them_all(heading: str, names: list[str]) -> None:
