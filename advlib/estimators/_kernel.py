@@ -24,8 +24,10 @@ from advlib.estimators._relative import Axis, Values
 Features = ArrayLike | Sequence[Any] | Any
 Alone = Literal["zero", "raw"]
 
-# From here on it is worth looking for repeated rows among dense ones.
-LARGE = 512
+# Up to here the calls cost more than the arithmetic.
+FEW = 64
+# Up to here it is not worth looking for repeated rows.
+SOME = 512
 
 
 def kernel_baseline(
@@ -189,37 +191,59 @@ def _estimate(
         _check_weights(batch)
         if _checks.is_host(rows) or sparse:
             rows = _finite_rows(rows, batch.valid[: batch.size])
+    if sparse and batch.size <= FEW:
+        return _from_means(_few(rows, batch, float(temperature)), batch, fallback, advantages)
     on_host = sparse or (batch.on_host and _checks.is_host(rows))
-    found = _kernel_rows.repeats(rows) if on_host and batch.size > LARGE else None
+    found = _kernel_rows.repeats(rows) if on_host and batch.size > SOME else None
     if sparse or (found is not None and len(found.kept) * 4 <= batch.size):
-        unit = _kernel_rows.unit_rows(rows, found)
-        return _host(unit, batch, float(temperature), fallback, advantages)
+        means = _many(_kernel_rows.unit_rows(rows, found), batch, float(temperature))
+        return _from_means(means, batch, fallback, advantages)
     return _dense(rows, batch, temperature, fallback, advantages)
 
 
-def _host(
-    unit: _kernel_rows.UnitRows,
-    batch: FlatBatch,
-    temperature: float,
-    fallback: str,
-    advantages: bool,
+def _few(rows: Any, batch: FlatBatch, temperature: float) -> _kernel_host.Means:
+    plain = batch.where is None and batch.columns[1] is None
+    warm = temperature >= _kernel_host.WARM and batch.columns[0].dtype == np.float32
+    cosines = _kernel_rows.few_cosines(rows, np.float32 if warm else np.float64)
+    return _kernel_host.few_means(
+        cosines,
+        np.asarray(batch.columns[0])[: batch.size].astype(np.float64),
+        None if plain else _host_weights(batch),
+        temperature,
+    )
+
+
+def _many(unit: _kernel_rows.UnitRows, batch: FlatBatch, temperature: float) -> _kernel_host.Means:
+    rewards = np.asarray(batch.columns[0])[: batch.size]
+    return _kernel_host.kernel_means(
+        unit, rewards, _host_weights(batch), temperature, exact=rewards.dtype == np.float64
+    )
+
+
+def _host_weights(batch: FlatBatch) -> np.ndarray:
+    valid, weights = batch.valid[: batch.size], batch.columns[1]
+    if weights is None:
+        return valid.astype(np.float64)
+    return np.where(valid, np.asarray(weights)[: batch.size], 0).astype(np.float64)
+
+
+def _from_means(
+    means: _kernel_host.Means, batch: FlatBatch, fallback: str, advantages: bool
 ) -> Array:
     rewards = np.asarray(batch.columns[0])[: batch.size]
-    valid = batch.valid[: batch.size]
-    weights = valid.astype(np.float64)
-    if batch.columns[1] is not None:
-        weights = np.where(valid, np.asarray(batch.columns[1])[: batch.size], 0)
-    exact = rewards.dtype == np.float64
-    means = _kernel_host.kernel_means(unit, rewards, weights, temperature, exact=exact)
-    own = np.where(valid, rewards, 0).astype(np.float64)
+    own = rewards.astype(np.float64)
+    if batch.where is not None:
+        valid = batch.valid[: batch.size]
+        own = np.where(valid, own, 0)
     if advantages:
         instead = own if fallback == "raw" else 0.0
         result = np.where(means.alone, instead, (own - means.reference) - means.mean)
-        result = np.where(valid, result, 0)
+        if batch.where is not None:
+            result = np.where(valid, result, 0)
     else:
         instead = own if fallback == "zero" else 0.0
         result = np.where(means.alone, instead, means.reference + means.mean)
-    return jax.device_put(result.astype(rewards.dtype))
+    return jnp.asarray(result.astype(rewards.dtype))
 
 
 def _dense(
@@ -257,8 +281,6 @@ def _on_host(name: str, value: jax.Array) -> np.ndarray:
 
 
 def _sparse_rows(features: Any) -> Any:
-    from scipy.sparse import csr_array
-
     if features.dtype.kind not in "biuf":
         raise TypeError(f"features must be numbers; got dtype {features.dtype}")
     rows = features.tocsr()
@@ -267,7 +289,7 @@ def _sparse_rows(features: Any) -> Any:
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
-    return csr_array((rows.data, rows.indices, rows.indptr), shape=rows.shape)
+    return rows
 
 
 def _finite_rows(features: Any, valid: np.ndarray) -> Any:

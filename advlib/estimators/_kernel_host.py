@@ -94,6 +94,43 @@ def kernel_means(
     return Means(references[which], mean, alone)
 
 
+def few_means(
+    cosines: np.ndarray, rewards: np.ndarray, weights: np.ndarray | None, temperature: float
+) -> Means:
+    """As :func:`kernel_means`, where all pairs fit one small matrix, which is overwritten.
+
+    Args:
+        cosines: (B, B).
+        rewards: (B,) finite where the weight is positive.
+        weights: (B,) at least 0; None for 1 each.
+        temperature: positive, or inf.
+    """
+    size = len(rewards)
+    logits = cosines
+    logits *= 1.0 / temperature
+    if weights is not None:
+        rewards = np.where(weights > 0, rewards, 0)
+        with np.errstate(divide="ignore"):
+            logits += np.log(weights)
+    np.fill_diagonal(logits, -np.inf)
+    top = logits.max(axis=1, initial=-1e30)  # finite in float32
+    logits -= top[:, None]
+    e = np.exp(logits, out=logits)
+    total = e.sum(axis=1)
+    alone = total == 0
+    total[alone] = 1
+    voters = range(size) if weights is None else np.flatnonzero(weights > 0)
+    reference = np.zeros(size)
+    if not len(voters):
+        return Means(reference, reference, alone)
+    first, second = voters[0], voters[min(1, len(voters) - 1)]
+    reference += rewards[first]
+    reference[first] = rewards[second]
+    value = e @ (rewards - rewards[first])
+    value[first] = e[first] @ (rewards - rewards[second])
+    return Means(reference, value / total, alone)
+
+
 def _with_own_row(
     sums: _Sums, columns: np.ndarray, group: np.ndarray, which: np.ndarray, own: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -77,7 +77,7 @@ def unit_rows(features: Any, found: Repeats | None) -> UnitRows:
     norm = np.sqrt(square)
     data /= np.repeat(np.where(norm == 0, 1, norm), counts)
     parts = (data, rows.indices, rows.indptr)
-    return UnitRows(type(rows)(parts, shape=rows.shape), group, norm > 0)
+    return UnitRows(_array(parts, rows.shape), group, norm > 0)
 
 
 def _distinct(
@@ -130,6 +130,45 @@ def _equal_sparse(features: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return same
 
 
+def _array(parts: tuple[np.ndarray, ...], shape: tuple[int, int]) -> Any:
+    from scipy.sparse import csr_array  # plus a NumPy array it gives a NumPy array, not a matrix
+
+    return csr_array(parts, shape=shape)
+
+
+def few_cosines(rows: Any, dtype: Any) -> np.ndarray:
+    """(B, B) cosines of few rows of a SciPy CSR matrix in canonical form; 0 for rows of zeros.
+
+    Their words fit a small dense matrix, whose product is cheaper than one of sparse matrices.
+    """
+    words, data = rows.indices, rows.data
+    if rows.shape[1] > 32 * words.size:
+        distinct, column = np.unique(words, return_inverse=True)
+    else:  # a table of all words is smaller than a sort is slow
+        seen = np.zeros(rows.shape[1], bool)
+        seen[words] = True
+        distinct = seen.nonzero()[0]
+        place = np.empty(rows.shape[1], np.int32)
+        place[distinct] = np.arange(distinct.size, dtype=np.int32)
+        column = place[words]
+    counts = rows.indptr[1:] - rows.indptr[:-1]
+    top = max(data.max(), -data.min()) if data.size else 1.0
+    dense = np.zeros((rows.shape[0], distinct.size), dtype)
+    dense[np.arange(rows.shape[0]).repeat(counts), column] = data / (top or 1.0)
+    right = dense.T.copy()  # two matrices, since the symmetric product of one is slower
+    # In pieces that the matrix library leaves to one thread: waking a second one takes longer, and
+    # ten times longer where other processes want the processor.
+    step = max(1, 2**18 // max(right.size, 1))
+    cosines = np.empty((rows.shape[0], rows.shape[0]), dtype)
+    for start in range(0, rows.shape[0], step):
+        np.matmul(dense[start : start + step], right, out=cosines[start : start + step])
+    square = cosines.diagonal()
+    inverse = 1 / np.sqrt(np.where(square > 0, square, 1))
+    cosines *= inverse
+    cosines *= inverse[:, None]
+    return cosines
+
+
 class Products:
     """x_i · x_j, scaled, for tile after tile of columns j and of rows i."""
 
@@ -149,12 +188,6 @@ class Products:
         self._tails: list[Any] = []
         if isinstance(rows, np.ndarray):
             self._dense = (rows * root).astype(dtype)
-            return
-        if self.size <= 64:  # the words of few rows fit a small matrix
-            words, column = np.unique(rows.indices, return_inverse=True)
-            self._dense = np.zeros((self.size, len(words)), dtype)
-            row = np.repeat(np.arange(self.size), np.diff(rows.indptr))
-            self._dense[row, column] = rows.data * root
             return
         documents = np.bincount(rows.indices, minlength=rows.shape[1])
         frequent = np.argsort(-documents, kind="stable")[:NUM_FREQUENT]
@@ -178,7 +211,7 @@ class Products:
                 ends = np.cumsum(np.bincount(row[rest], minlength=len(counts)))
                 indptr = np.concatenate([[0], ends]).astype(np.int32)
                 parts = (data[rest], place_tail[words[rest]], indptr)
-                self._tails.append(type(rows)(parts, shape=(len(counts), num_tail)))
+                self._tails.append(_array(parts, (len(counts), num_tail)))
 
     def with_columns(self, column: int) -> Block:
         """Products of a row tile with tile `column`, as a fresh array."""
