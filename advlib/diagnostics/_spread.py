@@ -95,8 +95,8 @@ def log_ratio_spread(
     known = ~np.isnan(above)
     seen = float(np.square(linear.mean[known]).mean())
     noise = float(np.nanmean(linear.noise)) if np.isfinite(linear.noise).any() else 0.0
-    kept = max(0.0, 1 - noise / seen) if seen > 0 else 0.0
     num_tasks = len(own)
+    kept = max(0.0, 1 - noise / seen) if seen > 0 else 0.0
     tasks = np.sqrt(kept * seen / (num_tasks - 1))
     difference = values[0] / top - values[1] / bottom
     draws = difference.std(ddof=1) / np.sqrt(len(batches))
