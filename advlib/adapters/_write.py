@@ -37,7 +37,7 @@ def write(table: pa.Table, path: str | os.PathLike[str]) -> None:
     """
     name = os.fspath(path)
     if name.endswith(".parquet"):
-        with collector_paused(), _replacing(name) as file:
+        with collector_paused(), replacing(name) as file:
             pq.write_table(table, file)
         return
     suffix = next((s for s in _CODECS if name.endswith(s)), None)
@@ -47,7 +47,7 @@ def write(table: pa.Table, path: str | os.PathLike[str]) -> None:
             f"{', '.join(_CODECS)}"
         )
     codec = _CODECS[suffix]
-    with collector_paused(), _replacing(name) as file:
+    with collector_paused(), replacing(name) as file:
         if codec is None:
             _write_lines(table, file)
             return
@@ -73,7 +73,8 @@ def _write_lines(table: pa.Table, file: Any) -> None:
 
 
 @contextlib.contextmanager
-def _replacing(path: str) -> Iterator[IO[bytes]]:
+def replacing(path: str) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of the old one when all of it is on disk, else not at all."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
     # Opened by hand: the modules for temporary files would leave it readable by its owner alone.

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from advlib.cli import DONE
+from advlib.cli.calibrate import calibrate
 from advlib.cli.demo import demo
 from advlib.cli.inspect import inspect
 from advlib.cli.score import score
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 app.command()(score)
 app.command()(inspect)
+app.command()(calibrate)
 app.command()(demo)
 
 

@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 
 from advlib.cli._errors import Refusal
 from advlib.cli._samples import Samples
-from advlib.cli._show import plain
+from advlib.cli._show import count, plain, some
 
 SLIGHT = 0.25  # the gap below a tier whose grader left the margins out
 GROUP_FALLBACKS = ("zero", "raw", "batch_mean", "batch_leave_one_out")
 BATCH_FALLBACKS = ("zero", "raw")
+KERNEL = {"kernel": "tfidf", "temperature": 0.1}  # of gs1, where not said otherwise
 
 
 class Estimator(NamedTuple):
@@ -26,19 +27,21 @@ class Estimator(NamedTuple):
         centre: the estimator whose advantage is reward minus this one's baseline; None where the
             advantage is not a reward minus a baseline.
         needs: a column without which it can say nothing.
+        whole_batch: it compares with every other row, whatever the groups.
     """
 
     call: Callable[..., Any]
     options: tuple[str, ...] = ()
     centre: str | None = None
     needs: str | None = None
+    whole_batch: bool = False
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
         """What --fallback may say."""
         if "fallback" not in self.options:
             return ()
-        return BATCH_FALLBACKS if (self.centre or "").startswith("batch") else GROUP_FALLBACKS
+        return BATCH_FALLBACKS if self.whole_batch else GROUP_FALLBACKS
 
 
 def _grouped(name: str) -> Callable[..., Any]:
@@ -60,6 +63,17 @@ def _batched(name: str) -> Callable[..., Any]:
         return getattr(advlib, name)(data.rewards, where=data.valid, **options)
 
     return call
+
+
+def _gs1(data: Samples, *, fit: str | None = None, **options: Any) -> Any:
+    import advlib
+    from advlib.cli import _kernels
+
+    options = {**KERNEL, **options}
+    texts = prompts(data)
+    corpus = _kernels.corpus(fit, texts, "the prompts of these rollouts")
+    features = _kernels.kernel(options.pop("kernel"), texts, corpus).features
+    return advlib.gs1(features, data.rewards, where=data.valid, **options)
 
 
 def _gar(data: Samples, **options: Any) -> Any:
@@ -98,10 +112,11 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "leave_one_out": Estimator(
         _grouped("leave_one_out"), ("fallback", "normalize", "ddof", "eps"), "leave_one_out"
     ),
-    "batch_mean": Estimator(_batched("batch_mean"), ("fallback",), "batch_mean"),
+    "batch_mean": Estimator(_batched("batch_mean"), ("fallback",), "batch_mean", whole_batch=True),
     "batch_leave_one_out": Estimator(
-        _batched("batch_leave_one_out"), ("fallback",), "batch_leave_one_out"
+        _batched("batch_leave_one_out"), ("fallback",), "batch_leave_one_out", whole_batch=True
     ),
+    "gs1": Estimator(_gs1, ("fallback", "kernel", "temperature", "fit"), "gs1", whole_batch=True),
     "max_rl": Estimator(_grouped("max_rl"), ("fallback",), "group_mean"),
     "gar": Estimator(_gar, ("f_min", "lambda_max", "statistics"), needs="tier"),
     "rank_margin": Estimator(_rank_margin, needs="tier"),
@@ -147,7 +162,7 @@ def baselines(
     in_batch = np.full(len(scored), data.valid.sum() >= 2)
     counts = np.bincount(data.group_ids[data.valid], minlength=data.num_groups)
     in_group = counts[data.group_ids] >= 2
-    if estimator.centre.startswith("batch"):
+    if estimator.whole_batch:
         compared = in_batch
     else:
         compared = in_group | (in_batch if fallback.startswith("batch") else False)
@@ -176,6 +191,23 @@ def hacks(data: Samples) -> np.ndarray:
     """(B,) bool, the rows whose hack is confirmed; a suspicion changes nothing."""
     confirmed = pc.fill_null(pc.equal(data.table["hack"], "confirmed"), False)
     return np.array(confirmed.to_numpy(), bool)
+
+
+def prompts(data: Samples) -> list[str]:
+    """(B,) texts; a row that does not count may be without one, and gets an empty one.
+
+    Raises:
+        Refusal: a row that counts has none; the message names the first.
+    """
+    texts = data.table["prompt"].to_pylist()
+    without = [row for row, text in enumerate(texts) if text is None and data.valid[row]]
+    if without:
+        raise Refusal(
+            f"gs1 compares prompts, and prompt is null in {count(len(without), 'valid row')} of "
+            f"{int(data.valid.sum()):,}: {some(data.at(row) for row in without)}; files that "
+            "score wrote have no prompts, so score the rollouts themselves"
+        )
+    return [text or "" for text in texts]
 
 
 def margins(data: Samples) -> np.ndarray:

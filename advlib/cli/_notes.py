@@ -34,7 +34,7 @@ def notes(
         group_size: rollouts a group is declared to have.
     """
     found = [*_counted(data), *_nothing(data)]
-    by_group = estimator is None or not (ESTIMATORS[estimator].centre or "").startswith("batch")
+    by_group = estimator is None or not ESTIMATORS[estimator].whole_batch
     if by_group:
         if data.valid.any():
             found += _alone(data, estimator, fallback)
@@ -82,7 +82,7 @@ def _tasks_repeat(data: Samples) -> bool:
 
 
 def _mixed(data: Samples, group_by: Sequence[str]) -> Iterator[str]:
-    mixed = {name: _groups_with_several(data, name) for name in _MIXED if name not in group_by}
+    mixed = {name: groups_with_several(data, name) for name in _MIXED if name not in group_by}
     mixed = {name: groups for name, groups in mixed.items() if groups.any()}
     if not mixed:
         return
@@ -99,7 +99,7 @@ def _mixed(data: Samples, group_by: Sequence[str]) -> Iterator[str]:
 
 
 def _equal_tasks(data: Samples) -> Iterator[str]:
-    if _groups_with_several(data, "environment").any():
+    if groups_with_several(data, "environment").any():
         return  # said by _mixed, with what to do
     environments, _ = _codes(data.table["environment"])
     raw = pc.replace_substring_regex(data.table["task"], "[:@].*", "")  # ids without a hash
@@ -114,7 +114,7 @@ def _equal_tasks(data: Samples) -> Iterator[str]:
         )
 
 
-def _groups_with_several(data: Samples, name: str) -> np.ndarray:
+def groups_with_several(data: Samples, name: str) -> np.ndarray:
     """(num_groups,) bool: the valid rows of the group have two or more values in the column."""
     column = data.table[name]
     if name == "source_file":  # a sidecar of failures is part of the file beside it

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from advlib.adapters._write import replacing
 from advlib.cli._errors import Refusal
 from advlib.cli._summary import Scored
 
@@ -32,25 +33,31 @@ FIRST = (
 )
 
 
-def check(output: str, inputs: Iterable[str]) -> None:
+def check(
+    output: str,
+    inputs: Iterable[str],
+    *,
+    suffixes: tuple[str, ...] = SUFFIXES,
+    flag: str = "--output",
+) -> None:
     """Refuses what could not be written, before anything is read.
 
     Raises:
         Refusal: the suffix says no format, the folder is not there or closed, the file is an input.
     """
     path = Path(output)
-    if not path.name.endswith(SUFFIXES):
-        raise Refusal(f"--output {output}: the name must end in {', '.join(SUFFIXES)}")
+    if not path.name.endswith(suffixes):
+        raise Refusal(f"{flag} {output}: the name must end in {', '.join(suffixes)}")
     if path.is_dir():
-        raise Refusal(f"--output {output}: that is a folder")
+        raise Refusal(f"{flag} {output}: that is a folder")
     if not path.parent.is_dir():
-        raise Refusal(f"--output {output}: the folder {path.parent} is not there")
+        raise Refusal(f"{flag} {output}: the folder {path.parent} is not there")
     if not os.access(path.parent, os.W_OK):
-        raise Refusal(f"--output {output}: the folder {path.parent} cannot be written to")
-    check_not_input(output, inputs)
+        raise Refusal(f"{flag} {output}: the folder {path.parent} cannot be written to")
+    check_not_input(output, inputs, flag=flag)
 
 
-def check_not_input(output: str, inputs: Iterable[str]) -> None:
+def check_not_input(output: str, inputs: Iterable[str], *, flag: str = "--output") -> None:
     """Refuses to write over a file that was read, under whatever name.
 
     Raises:
@@ -60,7 +67,17 @@ def check_not_input(output: str, inputs: Iterable[str]) -> None:
         return
     for name in inputs:
         if os.path.isfile(name) and os.path.samefile(name, output):
-            raise Refusal(f"--output {output}: that file is an input ({name})")
+            raise Refusal(f"{flag} {output}: that file is an input ({name})")
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a text file, whole or not at all.
+
+    Raises:
+        OSError: the folder is missing, or the disk is full.
+    """
+    with replacing(path) as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
 
 
 def scored_table(scored: Scored, settings: Mapping[str, Any]) -> pa.Table:

@@ -81,7 +81,7 @@ def load(scene: Scene) -> Samples:
 
 
 def score_all(data: Samples) -> dict[str, np.ndarray]:
-    """Advantages of every estimator that has what it needs, by name."""
+    """Advantages by name, of every estimator that has what it needs and can be followed by hand."""
     import warnings
 
     import advlib
@@ -91,7 +91,8 @@ def score_all(data: Samples) -> dict[str, np.ndarray]:
         return {
             name: advantages(name, data, {})
             for name, estimator in ESTIMATORS.items()
-            if not (estimator.needs and data.table[estimator.needs].null_count == len(data.table))
+            if name in _HEADS
+            and not (estimator.needs and data.table[estimator.needs].null_count == len(data.table))
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from rich.text import Text
 from advlib import adapters
 from advlib.cli import _estimators, _output, _show, _summary
 from advlib.cli._errors import Refusal, one_of
+from advlib.cli._kernels import TEXT
 from advlib.cli._notes import notes
 from advlib.cli._read import read
 from advlib.cli._samples import Samples, samples
@@ -48,6 +50,8 @@ def run(request: Request) -> Result:
         Refusal, FormatError, OSError: something cannot be used as asked.
     """
     _check_options(request)
+    if request.estimator == "gs1":  # what was taken is recorded, asked for or not
+        request = request._replace(options={**_estimators.KERNEL, **request.options})
     if request.output is not None:
         _output.check(request.output, request.paths)
     # A reward that is an object of several scores is read by the name of one.
@@ -85,6 +89,10 @@ def _check_options(request: Request) -> None:
             raise Refusal(f"{flag} is an option of {', '.join(takers)}; {name} does not take it")
         if option == "fallback":
             one_of(value, estimator.fallbacks, f"{flag} of {name}")
+        if option == "kernel":
+            one_of(value, TEXT, f"{flag} of {name}")
+    if request.options.get("kernel") == "length" and "fit" in request.options:
+        raise Refusal("--fit is for the kernels tfidf and words; length has nothing to fit")
     if name == "leave_one_out" and not request.options.get("normalize"):
         for option in ("ddof", "eps"):
             if option in request.options:
@@ -109,7 +117,8 @@ def _settings(request: Request) -> dict[str, Any]:
     return {
         "advlib": version("advlib"),
         "estimator": request.estimator,
-        "options": dict(request.options),
+        # JSON has no infinity, which is a temperature.
+        "options": {k: str(v) if v == math.inf else v for k, v in request.options.items()},
         "reward": request.reward,
         "group_by": list(request.group_by),
         "count_as_zero": list(request.count_as_zero),

@@ -115,9 +115,14 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
     return result
 
 
+def json_text(document: dict[str, Any]) -> str:
+    """A document as JSON that every reader takes: no NaN, nothing but ASCII."""
+    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False)
+
+
 def print_json(document: dict[str, Any]) -> None:
-    """One JSON document on stdout: no NaN, and a line of its own."""
-    print(json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False))
+    """One JSON document on stdout, and a line of its own."""
+    print(json_text(document))
 
 
 def print_warnings(messages: Iterable[str]) -> None:

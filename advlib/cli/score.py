@@ -15,6 +15,7 @@ NAMES = (
     "leave_one_out",
     "batch_mean",
     "batch_leave_one_out",
+    "gs1",
     "max_rl",
     "gar",
     "rank_margin",
@@ -110,6 +111,30 @@ def score(
             rich_help_panel=_ESTIMATOR,
         ),
     ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=r"gs1: prompts are alike by tfidf, words, length. \[default: tfidf]",
+            rich_help_panel=_ESTIMATOR,
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            metavar="T",
+            help=r"gs1: from 1e-4 (the nearest prompt) to inf (all alike). \[default: 0.1]",
+            rich_help_panel=_ESTIMATOR,
+        ),
+    ] = None,
+    fit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help=r"gs1: prompts to fit tfidf on. \[default: those that are scored]",
+            rich_help_panel=_ESTIMATOR,
+        ),
+    ] = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -140,6 +165,9 @@ def score(
         "f_min": f_min,
         "lambda_max": lambda_max,
         "statistics": statistics,
+        "kernel": kernel,
+        "temperature": temperature,
+        "fit": fit,
     }
     request = _scoring.Request(
         paths=tuple(paths),

@@ -1,0 +1,178 @@
+"""``advlib calibrate``: is a prompt kernel worth it on these tasks?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from advlib.cli._read import FORMATS, Paths
+
+GATE_FAILED = 3
+_ROWS, _KERNEL, _GATE, _OUT = (
+    "Which rollouts",
+    "Which kernels, and how to estimate",
+    "Checks that were agreed on beforehand",
+    "What comes out",
+)
+
+
+def calibrate(
+    paths: Paths,
+    kernel: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help=r"tfidf, words, length, FILE.npy. \[default: tfidf,words,length]",
+            rich_help_panel=_KERNEL,
+        ),
+    ] = None,
+    temperature: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="T,T",
+            help=r"Advice is for 0.1, else the first. \[default: 0.05,0.1,0.2,0.5]",
+            rich_help_panel=_KERNEL,
+        ),
+    ] = None,
+    fit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help=r"Prompts to fit TF-IDF on. \[default: those of the tasks]",
+            rich_help_panel=_KERNEL,
+        ),
+    ] = None,
+    batch: Annotated[
+        int,
+        typer.Option(
+            min=2, metavar="B", help="Size of the training batch.", rich_help_panel=_KERNEL
+        ),
+    ] = 32,
+    resamples: Annotated[
+        int,
+        typer.Option(min=2, metavar="N", help="Batches to draw.", rich_help_panel=_KERNEL),
+    ] = 2000,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Of the draws.", rich_help_panel=_KERNEL)
+    ] = 0,
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="auto, rao_blackwell, resampling, residual.",
+            rich_help_panel=_KERNEL,
+        ),
+    ] = "auto",
+    format: Annotated[
+        str,
+        typer.Option(metavar="NAME", help=f"{', '.join(FORMATS)}.", rich_help_panel=_ROWS),
+    ] = "auto",
+    reward: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The reward, a component of it, or a numeric column.",
+            rich_help_panel=_ROWS,
+        ),
+    ] = "reward",
+    count_as_zero: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND",
+            help="Rows invalid for this failure kind or reason count, with reward 0.",
+            rich_help_panel=_ROWS,
+        ),
+    ] = None,
+    gate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="JSON with checks; exit 3 if one fails.", rich_help_panel=_GATE
+        ),
+    ] = None,
+    gate_on: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Ratios are judged by their point or their lower bound.",
+            rich_help_panel=_GATE,
+        ),
+    ] = "point",
+    gate_metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON with numbers that were measured elsewhere.",
+            rich_help_panel=_GATE,
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write .json.", rich_help_panel=_OUT),
+    ] = None,
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write a report, .html.", rich_help_panel=_OUT),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_OUT)
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print warnings only.", rich_help_panel=_OUT)
+    ] = False,
+) -> None:
+    """Say from graded rollouts whether a prompt kernel beats the mean of the others."""
+    from advlib.cli import _calibration, _gate, _output, _show, _told
+    from advlib.cli._errors import one_of
+
+    one_of(gate_on, _gate.ON, "--gate-on")
+    request = _calibration.Request(
+        paths=tuple(paths),
+        kernels=tuple(dict.fromkeys(_split(kernel))) or ("tfidf", "words", "length"),
+        temperatures=tuple(dict.fromkeys(map(_temperature, _split(temperature))))
+        or (0.05, 0.1, 0.2, 0.5),
+        batch=batch,
+        fit=fit,
+        resamples=resamples,
+        seed=seed,
+        method=method,
+        gate=gate,
+        gate_on=gate_on,
+        gate_metrics=gate_metrics,
+        format=format,
+        reward=reward,
+        count_as_zero=tuple(_split(count_as_zero)),
+        output=output,
+        html=html,
+    )
+    result = _calibration.run(request)
+    document = result.document
+    if output is not None:
+        _output.write_text(output, _show.json_text(document) + "\n")
+    if html is not None:
+        from advlib.cli._report import page
+
+        _output.write_text(html, page(result))
+    if as_json:
+        _show.print_json(document)
+    elif not quiet:
+        _told.show(document, [path for path in (output, html) if path is not None])
+    _show.print_warnings(document["warnings"])
+    if document["gate"] is not None and not document["gate"]["passed"]:
+        raise typer.Exit(GATE_FAILED)
+
+
+def _split(words: list[str] | None) -> list[str]:
+    return [part.strip() for word in words or () for part in word.split(",") if part.strip()]
+
+
+def _temperature(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = float("nan")
+    if not value >= 1e-4:
+        from advlib.cli._errors import Refusal
+
+        raise Refusal(f"--temperature {word}: wanted numbers from 1e-4 to inf, such as 0.1,0.5")
+    return value
