@@ -182,6 +182,59 @@ def batch_leave_one_out(rewards, *, where=None, fallback="zero"):
     )
 
 
+def unit(row: list[float]) -> list[float]:
+    length = sum(v * v for v in row) ** 0.5
+    return [v / length for v in row] if length else row
+
+
+def kernel_baselines(
+    features, rewards, temperature, where, weights
+) -> tuple[list[float | None], list[bool]]:
+    """The baseline of every row, None where nobody has a weight for it; and the valid rows."""
+    r = floats(rewards)
+    valid = flags(where, len(r), True)
+    counts = [1.0] * len(r) if weights is None else floats(weights)
+    rows = [unit([float(v) for v in row]) for row in np.asarray(features, np.float64)]
+    found: list[float | None] = []
+    for i in range(len(r)):
+        others = [j for j in range(len(r)) if j != i and valid[j] and counts[j] > 0]
+        cosines = [sum(a * b for a, b in zip(rows[i], rows[j], strict=True)) for j in others]
+        most = max(cosines, default=0.0)
+        w = [
+            counts[j] * np.exp((c - most) / temperature)
+            for j, c in zip(others, cosines, strict=True)
+        ]
+        total = sum(w)
+        found.append(
+            sum(v * r[j] for v, j in zip(w, others, strict=True)) / total if total else None
+        )
+    return found, valid
+
+
+def kernel_baseline(
+    features, rewards, *, temperature=0.1, where=None, weights=None, fallback="zero"
+):
+    found, valid = kernel_baselines(features, rewards, temperature, where, weights)
+    out = np.zeros(len(found))
+    for i, b in enumerate(found):
+        if b is not None:
+            out[i] = b
+        elif valid[i] and fallback == "zero":
+            out[i] = floats(rewards)[i]
+    return out
+
+
+def gs1(features, rewards, *, temperature=0.1, where=None, weights=None, fallback="zero"):
+    found, valid = kernel_baselines(features, rewards, temperature, where, weights)
+    out = np.zeros(len(found))
+    for i, b in enumerate(found):
+        if valid[i] and b is not None:
+            out[i] = floats(rewards)[i] - b
+        elif valid[i] and fallback == "raw":
+            out[i] = floats(rewards)[i]
+    return out
+
+
 def max_rl(rewards, group_ids, *, where=None, num_groups=None, fallback="zero"):
     rewards = floats(rewards)
     groups, _ = groups_of(len(rewards), group_ids, where, num_groups)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 
@@ -127,6 +128,16 @@ def _win_rate(lib: Any, b: Batch, of: dict[str, Any]) -> Any:
     return lib.win_rate(b.tiers, b.ids, **rank_options(b), **of)
 
 
+PROMPTS = np.random.default_rng(5).normal(size=(16, 4)).astype(np.float32)
+
+
+def _gs1(lib: Any, b: Batch) -> Any:
+    # Rows that travel with their sample: a prompt of the candidate, one in three of them repeated.
+    table = PROMPTS if isinstance(b.candidates, np.ndarray) else jnp.asarray(PROMPTS)
+    features = table[b.candidates % 11]
+    return lib.gs1(features, b.rewards, temperature=0.5, where=b.where)
+
+
 _group_mean = family("group_mean")
 _group_mean_lone = family("group_mean", lone_is_zero=False, zero_sum=False)
 _group_mean_batch = family("group_mean", lone_is_zero=False, zero_sum=False, grouped=False)
@@ -162,6 +173,7 @@ ROWS = [
         grouped=False,
         convex=True,
     ),
+    Row("batch_gs1", _gs1, grouped=False, convex=True, zero_sum=False),
     Row(
         "hack_floor",
         lambda lib, b: lib.hack_floor(b.rewards, b.hacks, b.ids, **group_options(b)),

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 import advlib
 from tests import reference
 
 VECTORS = Path(__file__).parent / "vectors"
 CORE, REFERENCE = pytest.param(advlib, id="core"), pytest.param(reference, id="reference")
-GROUP_TOLERANCE, GAE_TOLERANCE = 2e-6, 1e-5
+GROUP_TOLERANCE, GAE_TOLERANCE, KERNEL_TOLERANCE = 2e-6, 1e-5, 1e-5
 
 
 def load(name: str) -> list[Any]:
@@ -104,6 +105,20 @@ def test_gae_vectors(case: dict[str, Any], lib: Any) -> None:
     assert np.all(np.asarray(got)[~mask] == 0.0)
     batched = lib.gae(r[None], v[None], mask=mask[None], **options)
     assert_close(batched, [case["a"]], GAE_TOLERANCE)
+
+
+@pytest.mark.filterwarnings("ignore::advlib.AdvantageWarning")
+@pytest.mark.parametrize("form", [np.array, csr_matrix, reference], ids=["dense", "csr", "reference"])
+@pytest.mark.parametrize("case", load("kernel"))
+def test_kernel_vectors(case: dict[str, Any], form: Any) -> None:
+    lib = form if form is reference else advlib
+    features = np.array(case["x"]) if form is reference else form(case["x"])
+    options = {"temperature": case["t"], "where": np.array(case["w"], bool)}
+    baseline = lib.kernel_baseline(features, case["r"], **options, fallback="raw")
+    # Where there is nobody to compare with there is no baseline, and "raw" subtracts nothing.
+    wanted = [0.0 if b is None else b for b in case["b"]]
+    assert_close(baseline, wanted, KERNEL_TOLERANCE)
+    assert_close(lib.gs1(features, case["r"], **options), case["a"], KERNEL_TOLERANCE)
 
 
 class Worked(NamedTuple):

@@ -140,7 +140,14 @@ def length_buckets(lengths: Values, *, num_buckets: int = 8) -> np.ndarray:
         TypeError: lengths are not numbers.
         ValueError: a length is not finite, ``num_buckets`` is less than 1.
     """
-    count = _checks.group_count(num_buckets, 1)
+    if not isinstance(num_buckets, int | np.integer) or isinstance(num_buckets, bool):
+        raise TypeError(
+            f"num_buckets must be a Python integer, it sets a shape; "
+            f"got {type(num_buckets).__name__}"
+        )
+    count = int(num_buckets)
+    if count < 1:
+        raise ValueError(f"num_buckets must be at least 1; got {count}")
     if isinstance(lengths, jax.Array):
         lengths = _on_host("lengths", lengths)
     # Exact in float64, whatever the precision of the rest: edges decide by comparison.
@@ -286,6 +293,8 @@ def _sparse_rows(features: Any) -> Any:
     rows = features.tocsr()
     if rows.ndim != 2:
         raise ValueError(f"features must have two dimensions, (B, D); got shape {rows.shape}")
+    if rows.dtype.kind != "f":
+        rows = rows.astype(np.float64)
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()

@@ -96,7 +96,7 @@ def _references(keys: _Keys, index: Array, own_index: Array) -> Array:
     Constant rewards then differ from it by exact zeros, large ones by small numbers, and the row's
     own reward stays out of its baseline to the last bit.
     """
-    first = jnp.argmax(keys.valid)
+    first = jnp.argmax(keys.valid).astype(jnp.int32)
     second = jnp.argmax(keys.valid & (index != first))
     rewards = jax.lax.stop_gradient(keys.rewards)
     return jnp.where(own_index == first, rewards[second], rewards[first])

@@ -234,11 +234,17 @@ def _in_threads(num_tiles: int, work: Callable[[int, list[int]], None]) -> None:
     if num_tiles < 3:
         work(0, list(range(num_tiles)))
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    parts = list(shares(num_tiles, max(1, min(cores or 1, num_tiles))))
+    parts = list(shares(num_tiles, min(processors(), num_tiles)))
     with _one_blas_thread(), ThreadPoolExecutor(len(parts)) as pool:
         for done in [pool.submit(work, i, part) for i, part in enumerate(parts)]:
             done.result()
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _one_blas_thread() -> Any:

@@ -49,8 +49,7 @@ def repeats(features: Any) -> Repeats:
     """Find equal rows of a NumPy array or of a SciPy CSR array in canonical form."""
     if isinstance(features, np.ndarray):
         return _distinct(_dense_keys(features), lambda a, b: _equal_dense(features, a, b))
-    mix = np.random.default_rng(0).random(features.shape[1])
-    return _distinct(features @ mix, lambda a, b: _equal_sparse(features, a, b))
+    return _distinct(_sparse_keys(features), lambda a, b: _equal_sparse(features, a, b))
 
 
 def unit_rows(features: Any, found: Repeats | None) -> UnitRows:
@@ -69,15 +68,25 @@ def unit_rows(features: Any, found: Repeats | None) -> UnitRows:
         norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         rows /= np.where(norm == 0, 1, norm)[:, None]
         return UnitRows(rows, group, norm > 0)
-    counts = np.diff(rows.indptr)
+    data, _, nonzero = _unit_data(rows)
+    return UnitRows(_array((data, rows.indices, rows.indptr), rows.shape), group, nonzero)
+
+
+def _unit_data(rows: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Entries over their row's length, the row of each entry, and which rows are not zero."""
+    size = rows.shape[0]
+    row = np.arange(size).repeat(rows.indptr[1:] - rows.indptr[:-1])
     data = rows.data.astype(np.float64)
-    if data.size:
-        data /= max(np.abs(data).max(), np.finfo(np.float64).tiny)
-    square = np.bincount(np.repeat(np.arange(len(counts)), counts), data * data, len(counts))
-    norm = np.sqrt(square)
-    data /= np.repeat(np.where(norm == 0, 1, norm), counts)
-    parts = (data, rows.indices, rows.indptr)
-    return UnitRows(_array(parts, rows.shape), group, norm > 0)
+    square = np.bincount(row, data * data, size)
+    if data.size and not 1e-200 < square.min() <= square.max() < 1e200:
+        # Empty rows, or squares that leave the range of float64: measure in units of the largest.
+        top = np.zeros(size)
+        np.maximum.at(top, row, np.abs(data))
+        data /= np.where(top == 0, 1, top)[row]
+        square = np.bincount(row, data * data, size)
+    nonzero = square > 0
+    data /= np.sqrt(np.where(nonzero, square, 1))[row]
+    return data, row, nonzero
 
 
 def _distinct(
@@ -92,6 +101,10 @@ def _distinct(
     strangers = repeated[~same]  # different rows with one key stand for themselves
     group[strangers] = len(first) + np.arange(len(strangers))
     return Repeats(group, np.concatenate([first, strangers]))
+
+
+def _sparse_keys(features: Any) -> np.ndarray:
+    return features @ np.random.default_rng(0).random(features.shape[1])
 
 
 def _dense_keys(features: np.ndarray) -> np.ndarray:
@@ -141,7 +154,8 @@ def few_cosines(rows: Any, dtype: Any) -> np.ndarray:
 
     Their words fit a small dense matrix, whose product is cheaper than one of sparse matrices.
     """
-    words, data = rows.indices, rows.data
+    words = rows.indices
+    data, row, _ = _unit_data(rows)
     if rows.shape[1] > 32 * words.size:
         distinct, column = np.unique(words, return_inverse=True)
     else:  # a table of all words is smaller than a sort is slow
@@ -151,10 +165,8 @@ def few_cosines(rows: Any, dtype: Any) -> np.ndarray:
         place = np.empty(rows.shape[1], np.int32)
         place[distinct] = np.arange(distinct.size, dtype=np.int32)
         column = place[words]
-    counts = rows.indptr[1:] - rows.indptr[:-1]
-    top = max(data.max(), -data.min()) if data.size else 1.0
     dense = np.zeros((rows.shape[0], distinct.size), dtype)
-    dense[np.arange(rows.shape[0]).repeat(counts), column] = data / (top or 1.0)
+    dense[row, column] = data
     right = dense.T.copy()  # two matrices, since the symmetric product of one is slower
     # In pieces that the matrix library leaves to one thread: waking a second one takes longer, and
     # ten times longer where other processes want the processor.
@@ -162,10 +174,6 @@ def few_cosines(rows: Any, dtype: Any) -> np.ndarray:
     cosines = np.empty((rows.shape[0], rows.shape[0]), dtype)
     for start in range(0, rows.shape[0], step):
         np.matmul(dense[start : start + step], right, out=cosines[start : start + step])
-    square = cosines.diagonal()
-    inverse = 1 / np.sqrt(np.where(square > 0, square, 1))
-    cosines *= inverse
-    cosines *= inverse[:, None]
     return cosines
 
 
