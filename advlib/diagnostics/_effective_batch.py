@@ -191,17 +191,16 @@ def effective_batch_by_temperature(
     _checks.number("confidence", confidence, 0.5, 0.9999)
     _checks.number("num_resamples", num_resamples, 2)
     _checks.number("batch_size", batch_size, 2)
-    given = read_tasks(rewards)
     needed = 1 if method == "residual" else 2
-    tasks = given.at_least(needed)
+    tasks = read_tasks(rewards, needed)
     if len(tasks.counts) < batch_size:
         few = " with two or more measured rollouts" if needed == 2 else ""
         hint = '; method="residual" needs one a task' if needed == 2 else ""
         raise ValueError(
             f"batch_size must be at most the number of tasks{few}, {len(tasks.counts)} of "
-            f"{len(given.counts)}; got {batch_size}{hint}"
+            f"{tasks.num_given}; got {batch_size}{hint}"
         )
-    units = unit_rows(features, len(given.counts))[tasks.rows]
+    units = unit_rows(features, tasks.num_given)[tasks.rows]
     rng = np.random.default_rng(seed)
     batches = _draw(len(tasks.counts), int(batch_size), int(num_resamples), rng)
     # An infinite temperature is the mean of the others.
@@ -236,7 +235,7 @@ def effective_batch_by_temperature(
                 temperature=float(kernel),
                 batch_size=int(batch_size),
                 num_tasks=len(tasks.counts),
-                num_left_out=len(given.counts) - len(tasks.counts),
+                num_left_out=tasks.num_given - len(tasks.counts),
                 num_rollouts=int(tasks.counts.sum()),
                 num_resamples=int(num_resamples),
                 method=method,

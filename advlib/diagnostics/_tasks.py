@@ -11,43 +11,33 @@ from advlib import _checks
 
 
 class Tasks(NamedTuple):
-    """What is known about each task.
+    """The tasks with enough measurements, and what is known about each.
 
     Attributes:
-        rewards: (N, G) rewards minus ``centre``; the measured ones of a row come first.
+        rewards: (N, G) rewards minus their mean, which cancels, since baselines follow a shift; the
+            measured ones of a row come first.
         counts: (N,) rollouts measured.
-        means: (N,) mean of the measured rewards, minus ``centre``; 0 where there is none.
-        variances: (N,) their sample variance (divided by n - 1); 0 where there is none.
-        centre: a number near the rewards' mean; baselines follow a shift, so it cancels.
+        means: (N,) mean of the measured rewards, minus the mean of all.
+        variances: (N,) their sample variance, divided by n - 1; 0 for a single one.
         rows: (N,) row of the given table.
+        num_given: rows of the given table.
     """
 
     rewards: np.ndarray
     counts: np.ndarray
     means: np.ndarray
     variances: np.ndarray
-    centre: float
     rows: np.ndarray
-
-    def at_least(self, count: int) -> Tasks:
-        """The tasks with so many measured rollouts."""
-        keep = self.counts >= count
-        return Tasks(
-            self.rewards[keep],
-            self.counts[keep],
-            self.means[keep],
-            self.variances[keep],
-            self.centre,
-            self.rows[keep],
-        )
+    num_given: int
 
 
-def read_tasks(rewards: Any) -> Tasks:
+def read_tasks(rewards: Any, needed: int) -> Tasks:
     """Read a table of rewards.
 
     Args:
         rewards: (tasks, rollouts), NaN or None where there is no measurement; or one sequence a
             task, of any length.
+        needed: measured rollouts that a task must have to be kept; at least 1.
 
     Raises:
         TypeError: an entry is no number.
@@ -57,22 +47,17 @@ def read_tasks(rewards: Any) -> Tasks:
     if np.isinf(table).any():
         bad = _checks.rows(np.isinf(table).any(1))
         raise ValueError(f"rewards must be finite, or NaN where unmeasured; {bad}: infinity")
-    measured = ~np.isnan(table)
+    rows = np.flatnonzero((~np.isnan(table)).sum(1) >= needed)
+    kept = table[rows]
+    measured = ~np.isnan(kept)
     counts = measured.sum(1)
-    centre = float(table[measured].mean()) if measured.any() else 0.0
+    centred = np.where(measured, kept - (kept[measured].mean() if len(rows) else 0.0), 0.0)
     order = np.argsort(~measured, axis=1, kind="stable")
-    centred = np.where(measured, table - centre, 0.0)
-    means = centred.sum(1) / np.maximum(counts, 1)
+    means = centred.sum(1) / counts
     deviations = np.where(measured, centred - means[:, None], 0.0)
-    variances = (deviations**2).sum(1) / np.maximum(counts - 1, 1)
-    return Tasks(
-        np.take_along_axis(centred, order, 1),
-        counts,
-        means,
-        variances,
-        centre,
-        np.arange(len(table)),
-    )
+    variances = np.square(deviations).sum(1) / np.maximum(counts - 1, 1)
+    ordered = np.take_along_axis(centred, order, 1)
+    return Tasks(ordered, counts, means, variances, rows, len(table))
 
 
 def _table(rewards: Any) -> np.ndarray:

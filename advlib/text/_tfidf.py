@@ -148,7 +148,9 @@ def load(path: str | os.PathLike[str]) -> Tfidf:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         found = record.get("format") if isinstance(record, dict) else type(record).__name__
         raise ValueError(f"{path}: must be a file of format {FORMAT!r}; got {found!r}")
-    words, idf, words_only = record.get("words"), record.get("idf"), record.get("words_only")
+    words: Any = record.get("words")
+    idf: Any = record.get("idf")
+    words_only = record.get("words_only")
     if not (_are_words(words) and _are_weights(idf) and len(words) == len(idf)):
         raise ValueError(f"{path}: words must be different strings, idf one positive number each")
     if not isinstance(words_only, bool):
