@@ -128,7 +128,7 @@ def test_several_criteria_share_alpha():
     assert joint.criteria["up"].half_width == dx.half_width(1500, num_criteria=2)
     assert dx.joint_decision(of).verdict == "failed"
     assert dx.joint_decision({"up": of["up"]}).verdict == "validated"
-    with pytest.raises(ValueError, match="criterion 'bad': .*got 1500 and 2 scores"):
+    with pytest.raises(ValueError, match=r"criterion 'bad': .*got 1500 and 2 scores"):
         dx.joint_decision({"up": of["up"], "bad": dx.Criterion(better[0], [1, 0])})
     with pytest.raises(ValueError, match="at least one"):
         dx.joint_decision({})

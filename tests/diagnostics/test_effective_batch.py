@@ -117,17 +117,15 @@ def test_closed_form_is_that_of_many_draws():
     for kinds, temperature in ((BINARY, 0.5), (NUMBERS, 0.7)):
         wanted = truth(kinds, 6, temperature)
         rng = np.random.default_rng(1)
-        rewards, features = sample(kinds, 6 * 40_000, 400, rng)
+        rewards, features = sample(kinds, 6 * 15_000, 40, rng)
         means = rewards.mean(1).reshape(-1, 6)
         once = rewards[:, 0].reshape(-1, 6)
         kind = features.argmax(1).reshape(-1, 6)
         weights = np.where(kind[:, :, None] == kind[:, None], math.exp(1 / temperature), 1.0)
         weights[:, np.arange(6), np.arange(6)] = 0
         baseline = np.einsum("cij,cj->ci", weights, once) / weights.sum(2)
-        floor = wanted.sigma2 / 400  # of the mean, which holds one of the 400 and no more
-        assert ((baseline - means) ** 2).mean() - floor == pytest.approx(
-            wanted.mse_kernel, rel=0.01
-        )
+        error = np.square(baseline - means).mean() - wanted.sigma2 / 40
+        assert error == pytest.approx(wanted.mse_kernel, rel=0.01)
         assert rewards.var(1, ddof=1).mean() == pytest.approx(wanted.sigma2, rel=0.01)
 
 
@@ -149,15 +147,8 @@ def test_unbiased_and_covering(kinds, method):
             method=method,
         )
         low, high = found.interval
-        rows.append(
-            (
-                found.sigma2,
-                found.mse_loo,
-                found.mse_kernel,
-                found.ratio,
-                low <= wanted.ratio <= high,
-            )
-        )
+        terms = found.sigma2, found.mse_loo, found.mse_kernel, found.ratio
+        rows.append((*terms, low <= wanted.ratio <= high))
     seen = np.array(rows, float)
     error = seen[:, :4].std(0, ddof=1) / math.sqrt(len(seen))
     off = (seen[:, :4].mean(0) - [*wanted, wanted.ratio]) / error
@@ -237,8 +228,8 @@ def test_kinds_of_input_agree():
     base = dx.effective_batch(rewards, features, num_resamples=30)
     ragged = [row.tolist() for row in rewards]
     ragged[3] = [*ragged[3], None, math.nan]
-    for given in (rewards.tolist(), ragged, jnp.asarray(rewards, jnp.float32), rewards == 1):
-        assert dx.effective_batch(given, features, num_resamples=30) == base
+    for form in (rewards.tolist(), ragged, jnp.asarray(rewards, jnp.float32), rewards == 1):
+        assert dx.effective_batch(form, features, num_resamples=30) == base
     for form in (scipy.sparse.csr_matrix, scipy.sparse.coo_array, lambda x: jnp.asarray(x)):
         seen = dx.effective_batch(rewards, form(features), num_resamples=30)
         assert seen.ratio == pytest.approx(base.ratio)
@@ -258,7 +249,7 @@ def test_inputs_are_not_changed():
 def test_unmeasured_cells_leave_everything():
     """A task without two rollouts is as if it were not there, and says so."""
     rewards, features = table(9)
-    rewards[5, 1:] = np.nan
+    rewards[5] = [1e30, np.nan, np.nan, np.nan]
     rewards[7] = np.nan
     keep = [i for i in range(40) if i not in (5, 7)]
     found = dx.effective_batch(rewards, features, num_resamples=30)
@@ -267,6 +258,7 @@ def test_unmeasured_cells_leave_everything():
     assert found._replace(num_left_out=0) == plain
     single = dx.effective_batch(rewards, features, num_resamples=30, method="residual")
     assert (single.num_tasks, single.num_left_out) == (39, 1)
+    assert single.mse_loo > 1e50  # there the one reward is a measurement
 
 
 def test_one_rollout_a_task_is_enough_for_the_residual():

@@ -147,10 +147,10 @@ def test_a_file_that_is_something_else_is_named(tmp_path, change, message):
 def test_a_file_that_is_not_a_record_is_named(tmp_path, content):
     path = tmp_path / "odd.json"
     path.write_text(content)
-    with pytest.raises(ValueError, match="odd.json"):
+    with pytest.raises(ValueError, match=r"odd\.json"):
         text.load(path)
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="odd.json"):
+    with pytest.raises(ValueError, match=r"odd\.json"):
         text.load(path)
     with pytest.raises(OSError, match=r"absent\.json"):
         text.load(tmp_path / "absent.json")
