@@ -117,7 +117,7 @@ def test_closed_form_is_that_of_many_draws():
     for kinds, temperature in ((BINARY, 0.5), (NUMBERS, 0.7)):
         wanted = truth(kinds, 6, temperature)
         rng = np.random.default_rng(1)
-        rewards, features = sample(kinds, 6 * 15_000, 40, rng)
+        rewards, features = sample(kinds, 6 * 20_000, 40, rng)
         means = rewards.mean(1).reshape(-1, 6)
         once = rewards[:, 0].reshape(-1, 6)
         kind = features.argmax(1).reshape(-1, 6)
@@ -125,7 +125,7 @@ def test_closed_form_is_that_of_many_draws():
         weights[:, np.arange(6), np.arange(6)] = 0
         baseline = np.einsum("cij,cj->ci", weights, once) / weights.sum(2)
         error = np.square(baseline - means).mean() - wanted.sigma2 / 40
-        assert error == pytest.approx(wanted.mse_kernel, rel=0.01)
+        assert error == pytest.approx(wanted.mse_kernel, rel=0.02)
         assert rewards.var(1, ddof=1).mean() == pytest.approx(wanted.sigma2, rel=0.01)
 
 
