@@ -89,7 +89,8 @@ def corpus(path: str | None, prompts: Sequence[str], own: str) -> Corpus:
         OSError: the file cannot be read.
     """
     if path is None:
-        different = list(dict.fromkeys(prompts))
+        # An empty text stands for a missing one too, and says nothing about words either way.
+        different = list(dict.fromkeys(text for text in prompts if text)) or [""]
         return Corpus(different, f"fitted on {own} ({count(len(different), 'different text')})")
     if (fitted := _saved(path)) is not None:
         return Corpus((), f"fitted before, in {path}", fitted)

@@ -58,7 +58,7 @@ def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
     """Round numbers between bounds, about as many as wanted."""
     step = 10.0 ** math.floor(math.log10((high - low) / wanted))
     for factor in (1, 2, 5, 10):
-        if (high - low) / (factor * step) <= wanted:
+        if (high - low) / (factor * step) <= wanted + 1e-9:
             step *= factor
             break
     first = math.ceil(low / step - 1e-9)
