@@ -26,7 +26,7 @@ from advlib.groups import Groups, encode_groups
 from advlib.masking import broadcast_to_tokens, masked_mean, masked_whiten
 
 if TYPE_CHECKING:
-    from advlib import adapters, masking
+    from advlib import adapters, diagnostics, masking, text
 
 __version__ = "0.1.0"
 
@@ -39,6 +39,7 @@ __all__ = [
     "batch_mean",
     "broadcast_to_tokens",
     "constant_groups",
+    "diagnostics",
     "encode_groups",
     "gae",
     "gar",
@@ -54,10 +55,11 @@ __all__ = [
     "masking",
     "max_rl",
     "rank_margin",
+    "text",
     "win_rate",
 ]
 
-_LAZY = ("adapters",)  # they need more than jax and numpy
+_LAZY = ("adapters", "diagnostics", "text")  # they need more than jax and numpy
 
 
 def __getattr__(name: str) -> Any:

@@ -42,6 +42,7 @@ USELESS = Kinds((0.5,) * 8, spread=0.3, binary=True)
 NUMBERS = Kinds((-1.0, 0.0, 2.0, 5.0), spread=1.0, noise=4.0)
 
 SETTINGS = (
+    Setting("three kinds, binary", HELPS, 0.5, 40, 8, 32),
     Setting("three kinds, binary", HELPS, 0.5, 64, 8, 32),
     Setting("three kinds, binary", HELPS, 0.5, 256, 4, 32),
     Setting("three kinds, binary", HELPS, 0.5, 256, 4, 32, "resampling"),
@@ -123,6 +124,7 @@ def main() -> None:
                 flush=True,
             )
     if given.json:
+        given.json.parent.mkdir(exist_ok=True)
         record = {"repeats": given.repeats, "resamples": given.resamples, "settings": results}
         given.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

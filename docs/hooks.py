@@ -18,7 +18,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PUBLIC_MODULES = ("advlib", "advlib.masking", "advlib.adapters")
+PUBLIC_MODULES = (
+    "advlib",
+    "advlib.masking",
+    "advlib.adapters",
+    "advlib.diagnostics",
+    "advlib.text",
+)
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
