@@ -28,7 +28,11 @@ def show(document: Mapping[str, Any], written: list[str]) -> None:
     out.print(Text(document["advice"], style="bold"))
     if document["gate"] is not None:
         out.print(Text(verdict(document["gate"]), style="bold"))
-    told = f"written to {', '.join(map(_show.plain, written))}" if written else "nothing written"
+    told = (
+        f"written to {', '.join(map(_show.plain, written))}"
+        if written
+        else "nothing was written (no --output, no --html)"
+    )
     out.print(Text(told, style="dim"))
 
 

@@ -27,7 +27,12 @@ def checkout(tmp_path_factory) -> Path:
 
 
 def test_there_are_examples_of_every_command():
-    assert {command.split()[1] for command, _ in examples()} == {"score", "inspect", "demo"}
+    assert {command.split()[1] for command, _ in examples()} == {
+        "score",
+        "inspect",
+        "calibrate",
+        "demo",
+    }
 
 
 def test_every_example_prints_what_the_page_shows(cli, checkout, monkeypatch):
@@ -45,7 +50,7 @@ def test_every_example_prints_what_the_page_shows(cli, checkout, monkeypatch):
 
 
 def test_every_option_is_on_the_page(cli):
-    for command in ("score", "inspect"):
+    for command in ("score", "inspect", "calibrate"):
         options = set(re.findall(r"--[a-z][a-z-]+", cli(command, "--help").out)) - {"--help"}
         assert options, command
         missing = {option for option in options if option not in PAGE.read_text()}

@@ -139,6 +139,7 @@ def test_ctrl_c_while_reading_leaves_nothing(tmp_path):
         ("score", "SOURCE", "-e", "grpo", "--json"),
         ("score", "SOURCE", "-e", "grpo"),
         ("inspect", "SOURCE"),
+        ("calibrate", "SOURCE", "--json"),
         ("demo",),
         ("score", "--help"),
         ("--version",),
