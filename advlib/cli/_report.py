@@ -55,7 +55,12 @@ def _figure(plot: _plots.Plot) -> str:
 def _missing(plots: Sequence[_plots.Plot]) -> str:
     if not plots:
         return ""
-    items = "".join(f"<li>{escape(plot.title)}: {escape(plot.told)}</li>" for plot in plots)
+    titles: dict[str, list[str]] = {}
+    for plot in plots:
+        titles.setdefault(plot.told, []).append(plot.title)
+    items = "".join(
+        f"<li>{escape('; '.join(names))}: {escape(why)}</li>" for why, names in titles.items()
+    )
     return f"<section><h2>Not drawn</h2><ul>{items}</ul></section>"
 
 

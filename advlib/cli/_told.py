@@ -42,7 +42,7 @@ def ratios(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if first is None:
         return
     others = document["batch_size"] - 1
-    yield "leave one out", "", _fixed(1.0), "", _fixed(first["mse_loo"], 4), _fixed(others, 1)
+    yield "mean of the others", "", _fixed(1.0), "", _fixed(first["mse_loo"], 4), _fixed(others, 1)
     for kernel in document["kernels"]:
         for row in kernel["estimates"]:
             low, high = row["interval"]

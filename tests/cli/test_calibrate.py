@@ -301,7 +301,7 @@ def test_the_table_for_people(cli, telling, tmp_path, monkeypatch):
     ended = cli("calibrate", telling, *FAST, "--html", tmp_path / "report.html")
     assert ended.code == 0
     assert all(len(line) <= 80 for line in ended.out.splitlines())
-    assert "leave one out" in ended.out
+    assert "mean of the others" in ended.out
     assert "prompt length" in ended.out
     assert "written to" in ended.out
     assert cli("calibrate", telling, *FAST, "--quiet").out == ""
