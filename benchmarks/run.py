@@ -30,7 +30,9 @@ from rich.table import Table
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
-THEMES = ("group", "tokens", "gae", "encode", "read")
+THEMES = ("group", "tokens", "gae", "encode", "read", "kernel")
+# They measure memory too, so they have harnesses of their own.
+ALONE = {"read": "Reading rollout files", "kernel": "Kernel baselines"}
 
 
 class Settings(NamedTuple):
@@ -56,8 +58,8 @@ def main() -> int:
         console.print("No environment of peers: they are left out. See benchmarks/peers.txt.")
     themes = {}
     for name in options.only:
-        if name == "read":
-            themes[name] = _run_reading(console, settings)
+        if name in ALONE:
+            themes[name] = _run_alone(console, name, settings)
         else:
             themes[name] = _run_theme(console, f"bench_{name}", settings)
     report = {
@@ -120,12 +122,13 @@ def _run_theme(console: Console, module: str, settings: Settings) -> dict[str, A
     return theme
 
 
-def _run_reading(console: Console, settings: Settings) -> dict[str, Any]:
-    """Readers of files measure megabytes and memory, so they have a harness of their own."""
-    console.rule("Reading rollout files")
+def _run_alone(console: Console, name: str, settings: Settings) -> dict[str, Any]:
+    """Run a benchmark that has a harness of its own."""
+    script = f"bench_{name}.py"
+    console.rule(ALONE[name])
     with tempfile.TemporaryDirectory(prefix="advlib-bench-") as folder:
-        record = Path(folder) / "read.json"
-        command = [sys.executable, HERE / "bench_read.py", "--json", record]
+        record = Path(folder) / f"{name}.json"
+        command = [sys.executable, HERE / script, "--json", record]
         if settings.tiny:
             command.append("--tiny")
         if settings.peers_python is not None:
@@ -134,7 +137,7 @@ def _run_reading(console: Console, settings: Settings) -> dict[str, Any]:
         console.print(done.stdout.rstrip(), markup=False, highlight=False)
         if done.returncode or not record.exists():
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            failure = f"bench_read.py: exit status {done.returncode}: {last}"
+            failure = f"{script}: exit status {done.returncode}: {last}"
             return {"about": {}, "failures": [failure]}
         return {**json.loads(record.read_text(encoding="utf-8")), "about": {}, "failures": []}
 

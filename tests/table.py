@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
@@ -133,8 +134,10 @@ PROMPTS = np.random.default_rng(5).normal(size=(16, 4)).astype(np.float32)
 
 def _gs1(lib: Any, b: Batch) -> Any:
     # Rows that travel with their sample: a prompt of the candidate, one in three of them repeated.
-    table = PROMPTS if isinstance(b.candidates, np.ndarray) else jnp.asarray(PROMPTS)
-    features = table[b.candidates % 11]
+    if isinstance(b.candidates, jax.Array):
+        features: Any = jnp.asarray(PROMPTS)[b.candidates % 11]
+    else:
+        features = PROMPTS[np.asarray(b.candidates) % 11]
     return lib.gs1(features, b.rewards, temperature=0.5, where=b.where)
 
 

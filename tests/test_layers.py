@@ -39,6 +39,7 @@ ALLOWED = {
     "numpy": {"*"},
     "scipy": {"text", "estimators", "diagnostics"},
     "sklearn": {"text"},
+    "threadpoolctl": {"estimators"},  # comes with scikit-learn
     "msgspec": {"adapters", "grading", "experiments", "trainer", "plugins", "cli"},
     "pyarrow": {"adapters", "experiments", "cli"},
     "optax": {"trainer"},

@@ -148,8 +148,6 @@ def length_buckets(lengths: Values, *, num_buckets: int = 8) -> np.ndarray:
     count = int(num_buckets)
     if count < 1:
         raise ValueError(f"num_buckets must be at least 1; got {count}")
-    if isinstance(lengths, jax.Array):
-        lengths = _on_host("lengths", lengths)
     # Exact in float64, whatever the precision of the rest: edges decide by comparison.
     values = _checks.as_numpy("lengths", lengths)
     _checks.column("lengths", values, "float")
@@ -165,7 +163,7 @@ def length_buckets(lengths: Values, *, num_buckets: int = 8) -> np.ndarray:
 def _estimate(
     features: Features,
     rewards: Values,
-    temperature: ArrayLike,
+    temperature: Any,
     where: Values | None,
     weights: Values | None,
     fallback: str,
@@ -177,15 +175,9 @@ def _estimate(
     temperature = _checks.number("temperature", temperature, 1e-4)
     sparse = hasattr(features, "tocsr")
     if sparse:
-        rewards, where, weights, temperature = (
-            _on_host(name, value) if isinstance(value, jax.Array) else value
-            for name, value in (
-                ("rewards", rewards),
-                ("where", where),
-                ("weights", weights),
-                ("temperature", temperature),
-            )
-        )
+        rewards = _on_host("rewards", rewards)
+        where, weights = _on_host("where", where), _on_host("weights", weights)
+        temperature = _checks.number("temperature", _on_host("temperature", temperature), 1e-4)
     columns: list[Any] = [("rewards", rewards, "float"), ("weights", weights, "float")]
     batch = flat_batch(columns, None, where, None, axis_name)
     rows = _sparse_rows(features) if sparse else _checks.array("features", features, "float")
@@ -199,22 +191,24 @@ def _estimate(
         if _checks.is_host(rows) or sparse:
             rows = _finite_rows(rows, batch.valid[: batch.size])
     if sparse and batch.size <= FEW:
-        return _from_means(_few(rows, batch, float(temperature)), batch, fallback, advantages)
+        return _from_means(_few(rows, batch, temperature), batch, fallback, advantages)
     on_host = sparse or (batch.on_host and _checks.is_host(rows))
     found = _kernel_rows.repeats(rows) if on_host and batch.size > SOME else None
-    if sparse or (found is not None and len(found.kept) * 4 <= batch.size):
-        means = _many(_kernel_rows.unit_rows(rows, found), batch, float(temperature))
+    few = found is not None and len(found.kept) * 4 <= batch.size
+    if sparse or (few and not isinstance(temperature, jax.Array)):
+        means = _many(_kernel_rows.unit_rows(rows, found), batch, temperature)
         return _from_means(means, batch, fallback, advantages)
     return _dense(rows, batch, temperature, fallback, advantages)
 
 
 def _few(rows: Any, batch: FlatBatch, temperature: float) -> _kernel_host.Means:
     plain = batch.where is None and batch.columns[1] is None
-    warm = temperature >= _kernel_host.WARM and batch.columns[0].dtype == np.float32
+    rewards = np.asarray(batch.columns[0])[: batch.size]
+    warm = temperature >= _kernel_host.WARM and rewards.dtype == np.float32
     cosines = _kernel_rows.few_cosines(rows, np.float32 if warm else np.float64)
     return _kernel_host.few_means(
         cosines,
-        np.asarray(batch.columns[0])[: batch.size].astype(np.float64),
+        rewards.astype(np.float64),
         None if plain else _host_weights(batch),
         temperature,
     )
@@ -278,7 +272,9 @@ def _dense(
     )
 
 
-def _on_host(name: str, value: jax.Array) -> np.ndarray:
+def _on_host(name: str, value: Any) -> Any:
+    if not isinstance(value, jax.Array):
+        return value
     if isinstance(value, jax.core.Tracer):
         raise TypeError(
             f"{name} are traced, and features are a SciPy matrix, which is computed on the host: "

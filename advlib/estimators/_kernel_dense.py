@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from advlib import _mesh
 from advlib._batch import core
 
 TILE = 1024
@@ -28,7 +27,7 @@ class _Keys(NamedTuple):
     rewards: Array
     log_weights: Array
     valid: Array
-    index: Array
+    position: Array
 
 
 @core
@@ -68,7 +67,7 @@ def baseline(
     beta = 1 / jnp.asarray(temperature, dtype)
 
     mean, alone = _weighted_means(
-        unit, own_index, reference, keys._replace(index=index), beta, tile
+        unit, own_index, reference, keys._replace(position=index), beta, tile
     )
     if advantages:
         instead = rewards if fallback == "raw" else jnp.zeros_like(rewards)
@@ -79,7 +78,7 @@ def baseline(
 
 
 def unit_rows(features: Array, valid: Array) -> Array:
-    """Rows of unit length; a row of zeros stays one. A masked row that is not finite becomes one."""
+    """Rows of unit length, or of zeros; so is a masked row that is not finite."""
     finite = jnp.all(jnp.isfinite(features), axis=1)
     features = jnp.where((valid | finite)[:, None], features, 0)
     # By the largest entry first: squares of 1e-30 vanish and those of 1e30 overflow.
@@ -106,7 +105,7 @@ def _weighted_means(
     unit: Array, own_index: Array, reference: Array, keys: _Keys, beta: Array, tile: int
 ) -> tuple[Array, Array]:
     """Kernel means of r_j - reference_i over j ≠ i, and which rows have no such j."""
-    size, columns = own_index.shape[0], keys.index.shape[0]
+    size, columns = own_index.shape[0], keys.position.shape[0]
     tiled = jax.tree.map(lambda k: _split(k, min(tile, columns)), keys)
 
     @jax.checkpoint
@@ -117,7 +116,7 @@ def _weighted_means(
             top, weight, value = carry
             product = jnp.matmul(x, k.features.T, precision=jax.lax.Precision.HIGHEST)
             logits = product * beta + k.log_weights[None, :]
-            counts = k.valid[None, :] & (own[:, None] != k.index[None, :])
+            counts = k.valid[None, :] & (own[:, None] != k.position[None, :])
             logits = jnp.where(counts, logits, LOWEST)
             # The maximum cancels in the quotient: it needs no derivative.
             raised = jnp.maximum(top, jnp.max(jax.lax.stop_gradient(logits), axis=1))
@@ -130,7 +129,7 @@ def _weighted_means(
 
         zero = jnp.zeros_like(origin) + 0 * jax.lax.stop_gradient(x[:, :1].sum(1))
         start = (zero + LOWEST, zero, zero)
-        if tiled.index.shape[0] == 1:
+        if tiled.position.shape[0] == 1:
             _, weight, value = add(start, jax.tree.map(lambda k: k[0], tiled))[0]
         else:
             _, weight, value = jax.lax.scan(jax.checkpoint(add), start, tiled)[0]

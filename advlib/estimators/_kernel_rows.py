@@ -89,9 +89,7 @@ def _unit_data(rows: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return data, row, nonzero
 
 
-def _distinct(
-    keys: np.ndarray, equal: Callable[[np.ndarray, np.ndarray], np.ndarray]
-) -> Repeats:
+def _distinct(keys: np.ndarray, equal: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Repeats:
     """Repeats among rows with these keys; rows of one key are compared."""
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     if len(first) == len(keys):
@@ -236,7 +234,7 @@ class Products:
 
 
 def shares(num_tiles: int, num_threads: int) -> Iterator[list[int]]:
-    """Tiles of columns for each thread; tile c meets c + 1 tiles of rows, so they go back and forth."""
+    """Tiles of columns for each thread, back and forth: tile c meets c + 1 tiles of rows."""
     turn = np.arange(num_tiles) // num_threads % 2
     place = np.arange(num_tiles) % num_threads
     owner = np.where(turn == 0, place, num_threads - 1 - place)
