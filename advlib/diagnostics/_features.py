@@ -31,7 +31,8 @@ def unit_rows(features: Any, num_rows: int, row_name: str = "task") -> Any:
     """
     sparse = hasattr(features, "tocsr")
     if sparse:
-        matrix = features.tocsr().astype(np.float64)
+        matrix = features.tocsr().astype(np.float64)  # a copy
+        matrix.sum_duplicates()
         values = matrix.data
     else:
         matrix = np.asarray(features)
