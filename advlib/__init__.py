@@ -19,6 +19,7 @@ from advlib.estimators._group import (
     leave_one_out,
 )
 from advlib.estimators._kernel import gs1, kernel_baseline, length_buckets
+from advlib.estimators._kernel_shrunk import Shrinkage, ShrunkGs1, gs1_shrunk
 from advlib.estimators._rank import rank_margin, win_rate
 from advlib.estimators._scaled import grpo, max_rl
 from advlib.estimators._token import gae
@@ -34,6 +35,8 @@ __all__ = [
     "AdvantageWarning",
     "GarCredit",
     "Groups",
+    "Shrinkage",
+    "ShrunkGs1",
     "adapters",
     "batch_leave_one_out",
     "batch_mean",
@@ -46,6 +49,7 @@ __all__ = [
     "group_mean",
     "grpo",
     "gs1",
+    "gs1_shrunk",
     "hack_floor",
     "kernel_baseline",
     "leave_one_out",

@@ -203,7 +203,8 @@ def _gates(case: Case, line: dict[str, Any]) -> list[dict[str, Any]]:
     if seconds is not None:
         gates.append({"what": "seconds", "value": ours["median_s"], "at most": seconds})
     if megabytes is not None:
-        gates.append({"what": "megabytes", "value": ours["peak_mb"], "at most": megabytes})
+        added = ours["peak_mb"] - ours["before_mb"]
+        gates.append({"what": "megabytes added", "value": added, "at most": megabytes})
     for gate in gates:
         low, high = gate.get("at least", -np.inf), gate.get("at most", np.inf)
         gate["holds"] = bool(low <= gate["value"] <= high)
