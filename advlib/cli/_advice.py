@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+ENOUGH = 64  # tasks below which 95 % intervals hold the truth less often than that
 WORTH_A_LOOK = 1.01  # lower bound from which a temperature that was not settled on is mentioned
 
 Estimate = Mapping[str, Any]
@@ -33,6 +34,12 @@ def advice(document: Mapping[str, Any]) -> str:
     if any(row["ratio"] is None for _, row in rows):
         return "Nothing to choose: the rewards vary too little for a ratio; measure more tasks."
     kernel, best = max(rows, key=lambda pair: _low(pair[1]))
+    if best["num_tasks"] < ENOUGH:
+        return (
+            f"Too few tasks to choose by, so use batch_leave_one_out or measure more: "
+            f"{kernel['title']} at T = {at} reads {best['ratio']:.3f} on {best['num_tasks']}, "
+            f"and below {ENOUGH} tasks such numbers and their intervals cannot be trusted."
+        )
     told = f"{kernel['title']} at T = {at} is worth {_times(best)}"
     plain = f"the mean of the others at B = {document['batch_size']}"
     if _low(best) > 1:

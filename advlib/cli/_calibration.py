@@ -10,7 +10,7 @@ import numpy as np
 
 from advlib import adapters
 from advlib.cli import _gate, _kernels, _output, _pairs, _summary, _tasks
-from advlib.cli._advice import advice
+from advlib.cli._advice import ENOUGH, advice
 from advlib.cli._errors import Refusal, one_of
 from advlib.cli._read import read
 from advlib.cli._samples import samples
@@ -104,7 +104,7 @@ def run(request: Request) -> Result:
             for kernel, rows in zip(kernels, estimated, strict=True)
         ],
         "gate": None,
-        "warnings": [*told, *_tasks.notes(found)],
+        "warnings": [*told, *_tasks.notes(found), *_few(estimated)],
     }
     document["advice"] = advice(document)
     if spec is not None:
@@ -181,6 +181,15 @@ def _estimates(
             method=method,  # type: ignore[arg-type]
         )
     )
+
+
+def _few(estimated: list[list[Any]]) -> list[str]:
+    used = next((row.num_tasks for rows in estimated for row in rows), ENOUGH)
+    if used >= ENOUGH:
+        return []
+    return [
+        f"{used} tasks: below {ENOUGH} the intervals are too narrow, more so the fewer there are"
+    ]
 
 
 def _settings(request: Request, main: float) -> dict[str, Any]:

@@ -122,6 +122,15 @@ class TestAdvice:
         assert "T = 0.5" in found(telling, "--temperature", "0.5,0.2")["advice"]
         assert "T = 0.1" in found(telling, "--temperature", "0.5,0.1")["advice"]
 
+    def test_few_tasks_are_no_ground_for_advice(self, found, tmp_path):
+        """A handful can show any ratio, with an interval that looks sure of it."""
+        document = found(write(tmp_path / "a.jsonl", lines(63)))
+        assert document["advice"].startswith("Too few tasks to choose by")
+        assert any("63 tasks: below 64" in told for told in document["warnings"])
+        whole = found(write(tmp_path / "b.jsonl", lines(64)))
+        assert whole["advice"].startswith("Use gs1")
+        assert whole["warnings"] == []
+
     def test_equal_rewards(self, found, tmp_path):
         rows = [{**r, "reward": 1.0} for r in lines(40)]
         document = found(write(tmp_path / "a.jsonl", rows))

@@ -60,6 +60,18 @@ def test_both_are_printed_for_people_too(cli, real_file):
         assert cli(*words).code in (0, 2)
 
 
+def test_calibrate(cli, real_file, tmp_path):
+    report = tmp_path / "report.html"
+    words = ("--batch", 4, "--resamples", 50, "--html", report, "--json")
+    ended = cli("calibrate", real_file, *words)
+    assert ended.code in (0, 2)
+    assert report.exists() == (ended.code == 0)
+    if ended.code == 0:
+        seen = json.loads(ended.out)["tasks"]
+        several = seen["with_two_or_more"] + seen["with_one"] + seen["with_none"]
+        assert several == seen["count"] > 0
+
+
 def test_four_models_on_the_same_prompts(cli, real_rollouts):
     """Together a table of 100 x 4, and the files that should not be mixed unseen are named."""
     files = sorted((real_rollouts / "verifiers").glob("wiki_search*.jsonl"))
