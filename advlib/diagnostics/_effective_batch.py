@@ -11,17 +11,18 @@ with the mean of the others. The ratio is estimated from rewards of a fixed poli
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from advlib import _checks
-from advlib.diagnostics._features import batches_at_once, cosines, neighbour_weights, unit_rows
+from advlib.diagnostics._features import unit_rows
+from advlib.diagnostics._score import Method, draw, score
 from advlib.diagnostics._spread import log_ratio_spread
-from advlib.diagnostics._tasks import Tasks, read_tasks
+from advlib.diagnostics._tasks import read_tasks
 
-Method = Literal["rao_blackwell", "resampling", "residual"]
 LOWEST_TEMPERATURE = 1e-4
 
 
@@ -189,22 +190,21 @@ def effective_batch_by_temperature(
         raise ValueError("temperatures must hold at least one number")
     kernels = [_checks.number("temperature", t, LOWEST_TEMPERATURE) for t in temperatures]
     _checks.number("confidence", confidence, 0.5, 0.9999)
-    _checks.number("num_resamples", num_resamples, 2)
-    _checks.number("batch_size", batch_size, 2)
+    count, size = _whole("num_resamples", num_resamples), _whole("batch_size", batch_size)
     needed = 1 if method == "residual" else 2
     tasks = read_tasks(rewards, needed)
-    if len(tasks.counts) < batch_size:
+    if len(tasks.counts) < size:
         few = " with two or more measured rollouts" if needed == 2 else ""
         hint = '; method="residual" needs one a task' if needed == 2 else ""
         raise ValueError(
             f"batch_size must be at most the number of tasks{few}, {len(tasks.counts)} of "
-            f"{tasks.num_given}; got {batch_size}{hint}"
+            f"{tasks.num_given}; got {size}{hint}"
         )
     units = unit_rows(features, tasks.num_given)[tasks.rows]
     rng = np.random.default_rng(seed)
-    batches = _draw(len(tasks.counts), int(batch_size), int(num_resamples), rng)
+    batches = draw(len(tasks.counts), size, count, rng)
     # An infinite temperature is the mean of the others.
-    plain, *scored = _score(tasks, units, batches, [np.inf, *kernels], method, rng)
+    plain, *scored = score(tasks, units, batches, [np.inf, *kernels], method, rng)
 
     twice = tasks.counts >= 2
     sigma2 = float(tasks.variances[twice].mean()) if twice.any() else float("nan")
@@ -212,17 +212,17 @@ def effective_batch_by_temperature(
     own = np.zeros(len(tasks.counts)) if method == "residual" else tasks.variances
     held = sigma2 if method == "residual" else 0.0
     results = []
-    for kernel, score in zip(kernels, scored, strict=True):
-        loo, mse = float(plain.errors.mean()), float(score.errors.mean())
+    for kernel, scores in zip(kernels, scored, strict=True):
+        loo, mse = float(plain.errors.mean()), float(scores.errors.mean())
         spread = log_ratio_spread(
             batches,
-            (plain.errors, score.errors),
-            (plain.gains, score.gains),
+            (plain.errors, scores.errors),
+            (plain.gains, scores.gains),
             own,
             confidence,
             np.random.default_rng([seed, 1]),
         )
-        deciles = np.quantile(score.neighbours, np.linspace(0, 1, 11))
+        deciles = np.quantile(scores.neighbours, np.linspace(0, 1, 11))
         results.append(
             EffectiveBatch(
                 ratio=effective_batch_ratio(float(own.mean()), loo, mse),
@@ -230,14 +230,14 @@ def effective_batch_by_temperature(
                 sigma2=sigma2,
                 mse_loo=loo - held,
                 mse_kernel=mse - held,
-                ess=float(score.neighbours.mean()),
+                ess=float(scores.neighbours.mean()),
                 ess_deciles=tuple(deciles.tolist()),
                 temperature=float(kernel),
-                batch_size=int(batch_size),
+                batch_size=size,
                 num_tasks=len(tasks.counts),
                 num_left_out=tasks.num_given - len(tasks.counts),
                 num_rollouts=int(tasks.counts.sum()),
-                num_resamples=int(num_resamples),
+                num_resamples=count,
                 method=method,
                 confidence=confidence,
                 log_error=spread.tasks,
@@ -247,97 +247,11 @@ def effective_batch_by_temperature(
     return tuple(results)
 
 
-def _draw(num_tasks: int, size: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    """(M, B) batches of different tasks, cut from shuffles so that all tasks come equally often."""
-    each = num_tasks // size
-    decks = np.broadcast_to(np.arange(num_tasks), (-(-count // each), num_tasks))
-    return rng.permuted(decks, axis=1)[:, : each * size].reshape(-1, size)[:count]
-
-
-class _Score(NamedTuple):
-    """How well a baseline does: (M,) mean error, (M, B) gains of tasks and effective neighbours."""
-
-    errors: np.ndarray
-    gains: np.ndarray
-    neighbours: np.ndarray
-
-
-def _score(
-    tasks: Tasks,
-    units: Any,
-    batches: np.ndarray,
-    kernels: list[float],
-    method: Method,
-    rng: np.random.Generator,
-) -> list[_Score]:
-    count, size = batches.shape
-    views = _views(tasks, batches, method, rng)
-    scores = [
-        _Score(np.empty(count), np.empty((count, size)), np.empty((count, size))) for _ in kernels
-    ]
-    step = batches_at_once(units, size)
-    for start in range(0, count, step):
-        part = slice(start, start + step)
-        cosine = cosines(units, batches[part])
-        for kernel, score in zip(kernels, scores, strict=True):
-            # At an infinite temperature one matrix serves every batch.
-            weights = neighbour_weights(cosine[:1] if np.isinf(kernel) else cosine, kernel)
-            found = _batch_errors(weights, *(view[part] for view in views))
-            for whole, piece in zip(score, found, strict=True):
-                whole[part] = piece
-    return scores
-
-
-def _batch_errors(
-    weights: np.ndarray,
-    seen: np.ndarray,
-    target: np.ndarray,
-    floor: np.ndarray,
-    noise: np.ndarray,
-) -> _Score:
-    """Errors (target - Σ p seen)² - floor + Σ p² noise, and what they are without each task."""
-    squares = weights**2
-    off = target - (weights @ seen[..., None])[..., 0]
-    spread = (squares @ noise[..., None])[..., 0]
-    errors = off**2 - floor + spread
-    # Without task t the weights of row i are p / (1 - p_it), and its error + floor is
-    # ((off + p (seen_t - target))² + spread - p² noise_t) / (1 - p_it)²: multiplied out, sums over
-    # i are products with three matrices.
-    inverse = 1 - weights
-    alone = inverse < 1e-8
-    inverse[alone] = np.inf  # nothing is left to compare with but the mean of all tasks, 0
-    inverse **= -2
-    first = _sums(inverse, off**2 + spread)
-    inverse *= weights
-    slope, level = _sums(inverse, off), _sums(inverse, off * target)
-    inverse *= weights
-    curve, tilt, base = (_sums(inverse, column) for column in (target**0, target, target**2))
-    without = first + 2 * (seen * slope - level) + (seen**2 - noise) * curve - 2 * seen * tilt
-    without += base
-    if alone.any():
-        without += _sums(alone, target**2)
-    gains = errors + (errors + floor).sum(1, keepdims=True) - without
-    return _Score(errors.mean(1), gains, 1 / squares.sum(2))
-
-
-def _sums(matrices: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Σ_i column_i matrix_it for each batch, (C, B)."""
-    return (column[:, None] @ matrices)[:, 0]
-
-
-def _views(
-    tasks: Tasks, batches: np.ndarray, method: Method, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(M, B) each: what neighbours show, what is predicted, its variance, the neighbours' missing.
-
-    The error is (target - Σ p seen)² - floor + Σ p² noise.
-    """
-    mean, variance, count = tasks.means[batches], tasks.variances[batches], tasks.counts[batches]
-    zero = np.zeros(batches.shape)
-    if method == "rao_blackwell":
-        return mean, mean, variance / count, variance * (1 - 1 / count)
-    one = tasks.rewards[batches, rng.integers(count)]
-    if method == "residual":
-        return one, one, zero, zero
-    others = (count * mean - one) / (count - 1)
-    return one, others, variance / (count - 1), zero
+def _whole(name: str, value: Any) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer; got {type(value).__name__}") from None
+    if count < 2:
+        raise ValueError(f"{name} must be at least 2; got {count}")
+    return count

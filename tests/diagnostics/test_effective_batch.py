@@ -48,10 +48,10 @@ def test_ratio_laws(sigma2, mse_loo, mse_kernel):
 
 def loop(rewards, features, temperature, method, found, rng_seed):
     """The same estimate with loops, from the formulas, on the batches of the seed."""
-    from advlib.diagnostics._effective_batch import _draw
+    from advlib.diagnostics._score import draw
 
     rng = np.random.default_rng(rng_seed)
-    batches = _draw(len(rewards), found.batch_size, found.num_resamples, rng)
+    batches = draw(len(rewards), found.batch_size, found.num_resamples, rng)
     cells = [[r for r in row if not np.isnan(r)] for row in rewards]
     picks = None
     if method != "rao_blackwell":
@@ -333,6 +333,7 @@ def test_any_table_gives_an_interval_around_its_ratio(seed, method, size):
         ({"temperature": math.nan}, ValueError, "temperature"),
         ({"batch_size": 41}, ValueError, "at most the number of tasks.*40 of 40; got 41"),
         ({"batch_size": 1}, ValueError, "batch_size must be at least 2"),
+        ({"batch_size": 8.5}, TypeError, "batch_size must be an integer; got float"),
         ({"num_resamples": 1}, ValueError, "num_resamples must be at least 2"),
         ({"method": "jackknife"}, ValueError, "method must be one of"),
         ({"confidence": 95}, ValueError, "confidence"),
