@@ -2,11 +2,12 @@
 
     python benchmarks/bench_kernel.py [--json PATH] [--tiny] [--only NAME,NAME]
 
-Prompts have 45 words, about 35 of which the vectoriser has seen in its training prompts, drawn from
-a vocabulary in which the k-th word is k times rarer than the first. Time is from text to advantages,
-and without the vectorising. Each implementation does each case in a process of its own. Its largest
-resident memory is reported, interpreter, libraries and prompts included, and how much of that was
-there before the batch came.
+Prompts have 45 words, about 35 of which the vectoriser knows from its training prompts, drawn from
+a vocabulary in which the k-th word is k times rarer than the first. Time is from text to
+advantages, and without the vectorising. Each implementation does each case in a process of its own.
+Its largest resident memory is reported, interpreter, libraries and prompts included, and how much
+of that was there before the batch came. advlib loads a vectoriser that another process fitted and
+saved, as a training job does; the recipe's cannot be saved without pickle and is fitted in place.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Case(NamedTuple):
         prompts: distinct ones.
         repeats: timed calls.
         recipe: the recipe does it too: B² numbers fit in memory.
-        gates: limits of (times as fast as the recipe, seconds, megabytes); None where there is none.
-            Seconds are from the text on; so are ratios of 32 prompts, others are of the estimator.
+        gates: limits of (times as fast as the recipe, seconds, megabytes), None where there is
+            none. Seconds are from the text on, and so is the ratio at 32; others leave it out.
     """
 
     name: str
@@ -111,9 +112,13 @@ def recipe(training: list[str]) -> Pair:
 
 def advlib(training: list[str]) -> Pair:
     import advlib
-    from advlib.text import fit_tfidf
+    from advlib.text import load
 
-    vectoriser = fit_tfidf(training)
+    del training  # the same ones, in the process that fits
+    with tempfile.TemporaryDirectory(prefix="advlib-bench-") as folder:
+        path = str(Path(folder) / "tfidf.json")
+        subprocess.run([sys.executable, __file__, "--fit", path], check=True)
+        vectoriser = load(path)
 
     def advantages(features: Any, rewards: np.ndarray) -> np.ndarray:
         return np.asarray(advlib.gs1(features, rewards, temperature=TEMPERATURE))
@@ -203,8 +208,7 @@ def _gates(case: Case, line: dict[str, Any]) -> list[dict[str, Any]]:
     if seconds is not None:
         gates.append({"what": "seconds", "value": ours["median_s"], "at most": seconds})
     if megabytes is not None:
-        added = ours["peak_mb"] - ours["before_mb"]
-        gates.append({"what": "megabytes added", "value": added, "at most": megabytes})
+        gates.append({"what": "megabytes", "value": ours["peak_mb"], "at most": megabytes})
     for gate in gates:
         low, high = gate.get("at least", -np.inf), gate.get("at most", np.inf)
         gate["holds"] = bool(low <= gate["value"] <= high)
@@ -239,10 +243,16 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="where the numbers go")
     parser.add_argument("--tiny", action="store_true", help="tiny sizes: shows that all of it runs")
     parser.add_argument("--only", type=lambda text: text.split(","), help="names of cases")
+    parser.add_argument("--fit", help=argparse.SUPPRESS)
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--peers-python", help="taken and not needed: the recipe's parts are ours")
     options = parser.parse_args()
     cases = TINY if options.tiny else CASES
+    if options.fit:
+        from advlib.text import fit_tfidf
+
+        fit_tfidf(texts(TRAINING, 0, unknown=False)).save(options.fit)
+        return 0
     if options.work:
         name, case, result = options.work
         print(json.dumps(work(name, next(c for c in cases if c.name == case), result)))

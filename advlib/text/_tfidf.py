@@ -50,12 +50,20 @@ class Tfidf(NamedTuple):
         Raises:
             TypeError: a row is no prompt.
         """
+        texts = prompt_texts(prompts)
+        distinct = dict.fromkeys(texts)
+        if 2 * len(distinct) <= len(texts):  # several rollouts a prompt: each is read once
+            place_of = {text: i for i, text in enumerate(distinct)}
+            return self._rows(list(distinct))[[place_of[text] for text in texts]]
+        return self._rows(texts)
+
+    def _rows(self, texts: Sequence[str]) -> Any:
         from scipy.sparse import csr_matrix
 
         find, column = self._pattern.findall, self.columns.get
         places: list[int] = []
         ends = [0]
-        for text in prompt_texts(prompts):
+        for text in texts:
             for word in find(text.lower()):
                 place = column(word)
                 if place is not None:

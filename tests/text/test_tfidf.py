@@ -171,3 +171,13 @@ def test_importing_needs_no_scikit_learn():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["False"]
+
+
+def test_repeated_prompts_are_the_same_rows() -> None:
+    fitted = text.fit_tfidf(["alpha beta gamma", "beta delta", "gamma gamma epsilon"])
+    few = ["beta gamma", "delta unseen", ""]
+    wanted = fitted.transform(few).toarray()
+    which = np.array([2, 0, 1, 0, 0, 2, 1, 1])
+    got = fitted.transform([few[i] for i in which])
+    assert got.format == "csr"
+    np.testing.assert_array_equal(got.toarray(), wanted[which])
