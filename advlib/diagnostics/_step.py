@@ -22,7 +22,7 @@ class StepMetrics(NamedTuple):
             shows it; average it over steps. NaN where the kernel leaves no residual.
         ess: effective number of neighbours, 1 / Σ_j p_ij², mean over samples.
         min_ess: its minimum.
-        max_self_weight: largest weight of a sample on itself: 0.
+        max_self_weight: largest weight of a sample in its own baseline; 0, as it must be.
         max_mutual_weight: largest p_ij p_ji. Two samples' contributions are correlated by it; near
             1 they are each other's baseline.
         zero_advantage_share: share of samples whose advantage is at most ``zero`` in size.
@@ -82,7 +82,7 @@ def step_metrics(
     values = values[valid]
 
     count = len(values)
-    levels, advantages, neighbours = np.empty(count), np.empty(count), np.empty(count)
+    levels, advantages, neighbours, own = np.empty((4, count))
     for rows, logits in _tiles(units, kernel):
         top = logits.max(1, keepdims=True)
         weights = np.exp(logits - top)
@@ -90,6 +90,7 @@ def step_metrics(
         weights /= total
         levels[rows] = (top + np.log(total))[:, 0]
         advantages[rows] = (weights * (values[rows, None] - values)).sum(1)
+        own[rows] = weights[np.arange(len(rows)), rows]
         neighbours[rows] = 1 / np.square(weights).sum(1)
     mutual = max(
         float((2 * logits - levels[rows, None] - levels).max())
@@ -101,7 +102,7 @@ def step_metrics(
         float(np.square(plain).sum()) / left if left > 0 else float("nan"),
         float(neighbours.mean()),
         float(neighbours.min()),
-        0.0,
+        float(own.max()),
         float(np.exp(mutual)),
         float((np.abs(advantages) <= zero).mean()),
         float(np.abs(advantages - plain).mean()),
