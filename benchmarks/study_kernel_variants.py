@@ -1,6 +1,6 @@
 """Which refinements of the kernel baseline pay, on synthetic tasks whose mean rewards are known.
 
-    python benchmarks/study_kernel_variants.py [--batches 600]
+    python benchmarks/study_kernel_variants.py [--batches 300]
 
 Each world draws tasks with features and a mean reward, in batches of 32 with one rollout a task. A
 baseline's loss is its mean squared distance from the task's mean reward. Printed is the ratio
@@ -119,7 +119,7 @@ def run(world: World, count: int, seed: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--batches", type=int, default=600)
+    parser.add_argument("--batches", type=int, default=300)
     options = parser.parse_args()
     for world in WORLDS:
         runs = [run(world, options.batches, seed) for seed in range(8)]

@@ -61,3 +61,18 @@ def test_unknown_theme_is_refused() -> None:
     done = run("--only", "tokens,speed")
     assert done.returncode == 2
     assert "speed" in done.stderr
+
+
+def test_kernel_agrees_with_the_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.json"
+    script = RUN.parent / "bench_kernel.py"
+    done = subprocess.run(
+        [sys.executable, script, "--tiny", "--json", path], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = json.loads(path.read_text(encoding="utf-8"))["lines"]
+    assert len(lines) == 3
+    for line in lines:
+        assert line["error"] < 1e-5, line["case"]
+        assert line["advlib"]["min_s"] > 0
+        assert line["advlib"]["peak_mb"] >= line["advlib"]["before_mb"]
