@@ -122,6 +122,9 @@ def test_preflight_of_zeros():
             assert seen.passed is passed
             assert seen.cosine is None
     assert json.loads(dx.correctness_preflight({"loss": 0.0}, {"loss": 0.0}).to_json())["passed"]
+    # Within atol of zero, not within the tolerance of each other.
+    hardly = {"gradient": np.full(3, 1.0005e-5)}
+    assert not dx.correctness_preflight({"gradient": zeros}, hardly).passed
 
 
 def test_preflight_by_cosine_alone():
