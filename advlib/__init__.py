@@ -18,8 +18,9 @@ from advlib.estimators._group import (
     group_mean,
     leave_one_out,
 )
-from advlib.estimators._kernel import gs1, kernel_baseline, length_buckets
+from advlib.estimators._kernel import gs1, kernel_baseline
 from advlib.estimators._kernel_shrunk import Shrinkage, ShrunkGs1, gs1_shrunk
+from advlib.estimators._length_buckets import length_buckets
 from advlib.estimators._rank import rank_margin, win_rate
 from advlib.estimators._scaled import grpo, max_rl
 from advlib.estimators._token import gae

@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 
 from advlib import _checks
 from advlib._batch import FlatBatch, bucket, flat_batch
-from advlib.estimators import _kernel_dense, _kernel_host, _kernel_rows
+from advlib.estimators import _kernel_checks, _kernel_dense, _kernel_host, _kernel_rows
 from advlib.estimators._relative import Axis, Values
 
 Features = ArrayLike | Sequence[Any] | Any
@@ -120,46 +120,6 @@ def gs1(
     )
 
 
-def length_buckets(lengths: Values, *, num_buckets: int = 8) -> np.ndarray:
-    """Features under which prompts of similar length are alike, and all others are not.
-
-        k_i = #{edges < length_i},    edges = the m/num_buckets quantiles, m = 1 … num_buckets - 1
-
-    Rows are one-hot: cosine 1 within a bucket, 0 between buckets. Equal lengths share a bucket; a
-    length equal to an edge falls below it. With many equal lengths some buckets stay empty.
-
-    Args:
-        lengths: (B,) lengths of the *prompts*, in any unit. A response's length must not be used:
-            the baseline would depend on the response.
-        num_buckets: number of columns, at least 1.
-
-    Returns:
-        (B, num_buckets) float32 NumPy array.
-
-    Raises:
-        TypeError: lengths are not numbers.
-        ValueError: a length is not finite, ``num_buckets`` is less than 1.
-    """
-    if not isinstance(num_buckets, int | np.integer) or isinstance(num_buckets, bool):
-        raise TypeError(
-            f"num_buckets must be a Python integer, it sets a shape; "
-            f"got {type(num_buckets).__name__}"
-        )
-    count = int(num_buckets)
-    if count < 1:
-        raise ValueError(f"num_buckets must be at least 1; got {count}")
-    # Exact in float64, whatever the precision of the rest: edges decide by comparison.
-    values = _checks.as_numpy("lengths", lengths)
-    _checks.column("lengths", values, "float")
-    values = values.astype(np.float64)
-    _checks.finite_where("lengths", values, np.ones(values.shape, bool))
-    if not values.size:
-        return np.zeros((0, count), np.float32)
-    edges = np.quantile(values, np.arange(1, count) / count)
-    buckets = np.searchsorted(edges, values, side="left")
-    return (buckets[:, None] == np.arange(count)).astype(np.float32)
-
-
 def _estimate(
     features: Features,
     rewards: Values,
@@ -175,21 +135,30 @@ def _estimate(
     temperature = _checks.number("temperature", temperature, 1e-4)
     sparse = hasattr(features, "tocsr")
     if sparse:
-        rewards = _on_host("rewards", rewards)
-        where, weights = _on_host("where", where), _on_host("weights", weights)
-        temperature = _checks.number("temperature", _on_host("temperature", temperature), 1e-4)
+        rewards = _kernel_checks.on_host("rewards", rewards)
+        where, weights = (
+            _kernel_checks.on_host("where", where),
+            _kernel_checks.on_host("weights", weights),
+        )
+        temperature = _checks.number(
+            "temperature", _kernel_checks.on_host("temperature", temperature), 1e-4
+        )
     columns: list[Any] = [("rewards", rewards, "float"), ("weights", weights, "float")]
     batch = flat_batch(columns, None, where, None, axis_name)
-    rows = _sparse_rows(features) if sparse else _checks.array("features", features, "float")
+    rows = (
+        _kernel_checks.sparse_rows(features)
+        if sparse
+        else _checks.array("features", features, "float")
+    )
     if rows.ndim != 2 or rows.shape[0] != batch.size:
         raise ValueError(
             f"features must have one row per reward, ({batch.size}, D); "
             f"got shape {tuple(rows.shape)}"
         )
     if batch.on_host:
-        _check_weights(batch)
+        _kernel_checks.check_weights(batch)
         if _checks.is_host(rows) or sparse:
-            rows = _finite_rows(rows, batch.valid[: batch.size])
+            rows = _kernel_checks.finite_rows(rows, batch.valid[: batch.size])
     if sparse and batch.size <= FEW:
         return _from_means(_few(rows, batch, temperature), batch, fallback, advantages)
     on_host = sparse or (batch.on_host and _checks.is_host(rows))
@@ -268,71 +237,5 @@ def _dense(
         temperature,
         fallback=fallback,
         advantages=advantages,
-        tile=_kernel_dense.TILE,
-    )
-
-
-def _on_host(name: str, value: Any) -> Any:
-    if not isinstance(value, jax.Array):
-        return value
-    if isinstance(value, jax.core.Tracer):
-        raise TypeError(
-            f"{name} are traced, and features are a SciPy matrix, which is computed on the host: "
-            "call outside jit, or pass features.toarray()"
-        )
-    return np.asarray(value)
-
-
-def _sparse_rows(features: Any) -> Any:
-    if features.dtype.kind not in "biuf":
-        raise TypeError(f"features must be numbers; got dtype {features.dtype}")
-    rows = features.tocsr()
-    if rows.ndim != 2:
-        raise ValueError(f"features must have two dimensions, (B, D); got shape {rows.shape}")
-    if rows.dtype.kind != "f":
-        rows = rows.astype(np.float64)
-    if not rows.has_canonical_format:
-        rows = rows.copy()
-        rows.sum_duplicates()
-    return rows
-
-
-def _finite_rows(features: Any, valid: np.ndarray) -> Any:
-    """Refuse a valid row that is not finite; a masked one becomes a row of zeros."""
-    dense = isinstance(features, np.ndarray)
-    finite = np.isfinite(features if dense else features.data)
-    if finite.all():
-        return features
-    bad = np.zeros(features.shape[0], bool)
-    if dense:
-        bad |= ~finite.all(axis=1)
-    else:
-        bad[np.searchsorted(features.indptr, np.flatnonzero(~finite), side="right") - 1] = True
-    if (bad & valid).any():
-        raise ValueError(
-            f"features must be finite where `where` is true; {_checks.rows(bad & valid)} are not"
-        )
-    if dense:
-        return np.where(bad[:, None], 0, features).astype(features.dtype)
-    emptied = features.copy()
-    emptied.data[np.repeat(bad, np.diff(features.indptr))] = 0
-    return emptied
-
-
-def _check_weights(batch: FlatBatch) -> None:
-    """Refuse negative weights, and say so where no sample has another one to be compared with."""
-    votes = batch.valid
-    if batch.columns[1] is not None:
-        weights = np.asarray(batch.columns[1])
-        bad = votes & (weights < 0)
-        if bad.any():
-            raise ValueError(
-                f"weights must be at least 0; {_checks.rows(bad)}: {weights[np.argmax(bad)]}"
-            )
-        votes = votes & (weights > 0)
-    if not batch.size or votes.sum() > 1 or (votes.sum() == 1 and batch.valid.sum() > 1):
-        return
-    _checks.warn(
-        f"nothing to compare with: {batch.valid.sum()} of {batch.size} samples are valid and "
-        f"{votes.sum()} of these have any weight, so this step carries no signal"
+        tile=_kernel_dense.tile_size(),
     )

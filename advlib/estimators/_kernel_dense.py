@@ -20,6 +20,11 @@ TILE = 1024
 LOWEST = -1e30  # finite: the difference of two of them is no NaN
 
 
+def tile_size() -> int:
+    """Rows and columns of a tile: an accelerator idles on what fills the cache of a processor."""
+    return TILE if jax.default_backend() == "cpu" else 4 * TILE
+
+
 class _Keys(NamedTuple):
     """What every row is compared with; the leading axes count tiles and rows of a tile."""
 
