@@ -10,7 +10,7 @@ import numpy as np
 # A tile of products stays in the second-level cache. A word of the batch's most frequent ones costs
 # one multiplication a pair, any other one costs about twenty for each pair that shares it.
 TILE = 512
-NUM_FREQUENT = 128
+NUM_FREQUENT = 96
 
 Block = Callable[[int], np.ndarray]  # row tile to products with one tile of columns
 
