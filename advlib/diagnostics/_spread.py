@@ -101,7 +101,8 @@ def log_ratio_spread(
     difference = values[0] / top - values[1] / bottom
     draws = difference.std(ddof=1) / np.sqrt(len(batches))
 
-    scale = np.sqrt(kept * num_tasks / (num_tasks - 1))
+    tail = (1 - confidence) / 2
+    scale = np.sqrt(kept * num_tasks / (num_tasks - 1)) * _few(num_tasks, tail)
     above, below = scale * above[known], scale * below[known]
     logs = []
     step = max(1, CELLS_AT_ONCE // num_tasks)
@@ -112,6 +113,12 @@ def log_ratio_spread(
             high, low = top + above[drawn].mean(1), bottom + below[drawn].mean(1)
             logs.append(np.log(high) - np.log(low))
     replicates = np.concatenate(logs) + draws * rng.standard_normal(REPLICATES)
-    tail = (1 - confidence) / 2
     bounds = np.exp(np.nanquantile(replicates, [tail, 1 - tail]))
     return Spread((float(bounds[0]), float(bounds[1])), float(tasks), float(draws))
+
+
+def _few(num_tasks: int, tail: float) -> float:
+    """How much wider an interval must be because its width was estimated: Student over normal."""
+    from scipy.special import ndtri, stdtrit
+
+    return float(stdtrit(num_tasks - 1, 1 - tail) / ndtri(1 - tail))

@@ -84,6 +84,20 @@ def test_a_ratio_of_plain_means_has_the_textbook_error():
     assert spread.interval == pytest.approx((low, high), abs=5e-3)
 
 
+def test_few_tasks_widen_by_students_factor():
+    rng = np.random.default_rng(6)
+    widths = []
+    for _ in range(40):
+        top, bottom = rng.normal(50, 1, 9), rng.normal(40, 1, 9)
+        batches = draw(9, 3, 900, rng)
+        gains = top[batches], bottom[batches]
+        values = gains[0].mean(1), gains[1].mean(1)
+        spread = log_ratio_spread(batches, values, gains, np.zeros(9), 0.95, rng)
+        wanted = np.hypot(2.306 * spread.tasks, 1.96 * spread.draws)  # t of 8 degrees of freedom
+        widths.append(np.log(spread.interval[1] / spread.interval[0]) / (2 * wanted))
+    assert np.mean(widths) == pytest.approx(1, abs=0.03)
+
+
 def test_a_direct_bootstrap_has_the_same_width():
     """Batches drawn anew from resampled tasks, none twice in a batch; right for small batches."""
     from advlib import diagnostics as dx
