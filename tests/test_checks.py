@@ -169,9 +169,7 @@ def test_rank_inputs_are_checked() -> None:
     )
     nan = np.array([[np.nan], [1.0]], np.float32)
     complaint(lambda: advlib.rank_margin(tiers, nan, IDS, num_groups=2), "margins")
-    complaint(
-        lambda: advlib.win_rate(tiers, IDS, hacks=np.full(4, 0.5), num_groups=2), "hacks"
-    )
+    complaint(lambda: advlib.win_rate(tiers, IDS, hacks=np.full(4, 0.5), num_groups=2), "hacks")
     complaint(lambda: advlib.win_rate(tiers, IDS, hacks=np.zeros(3, bool)), "hacks", "(3,)")
 
 

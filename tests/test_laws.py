@@ -221,7 +221,11 @@ def test_credit_without_a_preference_is_the_group_mean(data: Any) -> None:
     b = b._replace(hacks=np.zeros(b.size, np.bool_))
     wanted = np.asarray(advlib.group_mean(b.rewards, b.ids, **table.group_options(b)))
     unranked = np.full(b.size, -1, np.int32)
-    for tiers, options in [(unranked, {}), (np.zeros_like(unranked), {}), (b.tiers, {"f_min": 1.0})]:
+    for tiers, options in [
+        (unranked, {}),
+        (np.zeros_like(unranked), {}),
+        (b.tiers, {"f_min": 1.0}),
+    ]:
         got = advlib.gar(b.rewards, tiers, b.ids, **table.group_options(b), **options)
         np.testing.assert_allclose(got.advantages, wanted, atol=table.tolerance(plain, b))
 

@@ -64,9 +64,8 @@ def imports(path: Path) -> Iterator[tuple[str, bool, int]]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     deferred: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            deferred.update(id(inner) for inner in ast.walk(node))
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if is_function or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
             deferred.update(id(inner) for inner in ast.walk(node))
     for node in ast.walk(tree):
         eager = id(node) not in deferred
@@ -158,11 +157,7 @@ def test_importing_the_package_brings_jax_and_numpy_only() -> None:
 
 
 def test_importing_the_package_starts_no_device() -> None:
-    program = (
-        "import advlib\n"
-        "from jax._src import xla_bridge\n"
-        "print(len(xla_bridge._backends))\n"
-    )
+    program = "import advlib\nfrom jax._src import xla_bridge\nprint(len(xla_bridge._backends))\n"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
