@@ -190,6 +190,37 @@ def test_integers_beyond_64_bits(tmp_path: Path) -> None:
     assert (row["response_length"], row["step"]) == (None, None)
 
 
+@pytest.mark.parametrize("digits", [310, 399, 4000, 4500])
+def test_integers_beyond_every_number(tmp_path: Path, digits: int) -> None:
+    big = "9" * digits
+    line = '{"example_id":0,"prompt":"p","reward":BIG,"step":BIG,"metrics":{"m":BIG}}'
+    row = rows(write_lines(tmp_path / "r.jsonl", line.replace("BIG", big)))[0]
+    assert (row["invalid_reason"], row["step"]) == (schema.INFINITE, None)
+    assert row["reward_components"] == [("m", None)]
+
+
+@pytest.mark.parametrize("name", ["prompt", "info", "reward", "metrics", "error", "extra"])
+def test_nesting_near_the_limit(tmp_path: Path, name: str) -> None:
+    """Whatever depth each decoder stops at, nothing but a row or a reported line comes out."""
+    lines = [GOOD]
+    for depth in (50, 150, *range(300, 1100, 50), 3000):
+        deep = "[" * depth + "]" * depth
+        content = '[{"content":' * depth + "1" + "}]" * depth
+        row = legacy(depth, **{name: 0})
+        lines += [
+            json.dumps(row).replace(f'"{name}": 0', f'"{name}": {x}') for x in (deep, content)
+        ]
+    table = read(write_lines(tmp_path / "r.jsonl", *lines))
+    assert table.num_rows >= 1
+    assert set(reported(table)) <= {"malformed"}
+    own = json.dumps(table.slice(0, 1).to_pylist()[0] | {"reward_components": None})
+    made = [
+        own.replace('"valid"', f'"{name}_x": {"[" * n}{"]" * n}, "valid"').replace(":1", f":{n}")
+        for n in range(100, 1000, 60)
+    ]
+    read(write_lines(tmp_path / "own.jsonl", *made))
+
+
 def zstd(data: bytes) -> bytes:
     return pa.compress(data, "zstd", asbytes=True)
 
