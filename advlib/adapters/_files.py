@@ -57,7 +57,8 @@ def find(paths: PathLike | Iterable[PathLike]) -> Found:
         if not os.path.isfile(path):
             raise FormatError(f"{path}: a pipe or device cannot be read twice: save it to a file")
         if path.encode("utf-8", "ignore").decode() != path:
-            raise FormatError(f"{path!r}: the name is not UTF-8, and the table could not hold it")
+            told = repr(path)[1:-1]
+            raise FormatError(f"{told}: a file's name is not UTF-8, and a table cannot hold it")
         real = os.path.realpath(path)
         if real not in seen:
             seen.add(real)

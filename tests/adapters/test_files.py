@@ -114,5 +114,5 @@ def test_name_that_is_not_utf8(tmp_path: Path) -> None:
         Path(path).write_text(GOOD)
     except OSError:
         return  # a file system that has no such names
-    with pytest.raises(adapters.FormatError, match="not UTF-8"):
+    with pytest.raises(adapters.FormatError, match="name is not UTF-8"):
         adapters.read(path)
