@@ -120,6 +120,8 @@ class Collector:
         self._pending.append(row)
         if row.prompt is not None:
             self._chars += len(row.prompt)
+        if row.failure_reason is not None:
+            self._chars += len(row.failure_reason)
         if len(self._pending) >= BATCH_ROWS or self._chars >= BATCH_CHARS:
             self._flush()
 
