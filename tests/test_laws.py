@@ -471,6 +471,29 @@ def test_gradients_are_finite(row: Row, data: Any) -> None:
     assert np.all(np.isfinite(gradient(row, singles._replace(rewards=b.rewards))))
 
 
+@rewards_rows
+def test_gradients_are_those_of_the_reference(row: Row) -> None:
+    """Central differences of the float64 loops, where no two rewards tie."""
+    rng = np.random.default_rng(7)
+    step, weights = 1e-6, np.cos(np.arange(16))
+    for _ in range(3):
+        b = _random_batch(rng, 16, NUM_GROUPS[16])
+        # The floor counts as a constant, so hacks would differ on purpose.
+        b = b._replace(hacks=np.zeros(16, np.bool_))
+        b = table.tied(b) if row.needs_candidates else b
+        wanted = np.zeros(16)
+        with reference.precision(np.float64):
+            for i in range(16):
+                ends = []
+                for sign in (1.0, -1.0):
+                    rewards = b.rewards.astype(np.float64)
+                    rewards[i] += sign * step
+                    a = table.advantages(row.call(reference, b._replace(rewards=rewards)))
+                    ends.append(float(a @ weights))
+                wanted[i] = (ends[0] - ends[1]) / (2 * step)
+        np.testing.assert_allclose(gradient(row, b), wanted, rtol=2e-3, atol=2e-3)
+
+
 # How it is called.
 
 

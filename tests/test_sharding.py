@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import advlib
@@ -132,6 +132,44 @@ def test_global_arrays_under_jit(row: Row, mesh: Mesh) -> None:
     got = jax.jit(lambda b: row.call(advlib, b))(placed)
     assert_equal(got, row.call(advlib, b), table.tolerance(row, b))
     assert_equal(row.call(advlib, placed), row.call(advlib, b), table.tolerance(row, b))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in ROWS if row.name in ("grpo", "max_rl", "batch_mean", "gar", "win_rate")],
+    ids=str,
+)
+def test_explicit_mesh_axes(row: Row) -> None:
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))
+    b = drawn(row, 3)
+    placed = Batch(
+        *(
+            jax.device_put(a, NamedSharding(mesh, spec))
+            for a, spec in zip(b, specs(P("data")), strict=True)
+        )
+    )
+    with jax.set_mesh(mesh):
+        got = jax.jit(lambda b: row.call(advlib, b))(placed)
+        assert_equal(got, row.call(advlib, b), table.tolerance(row, b))
+        assert_equal(row.call(advlib, placed), row.call(advlib, b), table.tolerance(row, b))
+
+
+def test_unchecked_shard_map_wants_to_be_told(mesh: Mesh) -> None:
+    rewards, ids = np.arange(16, dtype=np.float32), np.arange(16, dtype=np.int32) % 3
+
+    def sharded(**options: Any) -> Any:
+        return jax.shard_map(
+            lambda r, g: advlib.group_mean(r, g, num_groups=3, **options),
+            mesh=mesh,
+            in_specs=(P("data"), P("data")),
+            out_specs=P("data"),
+            check_vma=False,
+        )
+
+    with pytest.raises(ValueError, match="axis_name"):
+        sharded()(rewards, ids)
+    wanted = advlib.group_mean(rewards, ids)
+    np.testing.assert_allclose(sharded(axis_name="data")(rewards, ids), wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.signal == "rewards"], ids=str)
