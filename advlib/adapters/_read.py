@@ -217,8 +217,6 @@ def _recognise(line: Line, wanted: tuple[Format, ...], account: FileReport) -> F
 def _take(line: Line, format: Format, account: FileReport) -> Any:
     """A line in a format's shape; None, and accounted for, where it is no record of it."""
     try:
-        if not line.utf8:
-            raise msgspec.DecodeError
         record = format.decoder.decode(line.data)
     except (msgspec.MsgspecError, RecursionError):
         line.repaired, reason, notes = repair(line)
