@@ -195,6 +195,12 @@ def finite_where(name: str, values: np.ndarray, valid: np.ndarray) -> None:
             f"{values[np.flatnonzero(bad)[0]]}. A missing or failed measurement is masked with "
             f"where=False, never filled in"
         )
+    with np.errstate(over="ignore"):
+        if valid.any() and np.isinf(np.ptp(values[valid])):
+            raise ValueError(
+                f"{name} span more than {values.dtype} can hold: from {values[valid].min()} to "
+                f"{values[valid].max()}"
+            )
 
 
 def ids_in_range(name: str, ids: np.ndarray, valid: np.ndarray, count: int, low: int = 0) -> None:
