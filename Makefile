@@ -31,7 +31,7 @@ lint: $(VENV)/.lint    ## style, format and types
 	$(BIN)/mypy
 
 docs: $(VENV)/.docs    ## the documentation site, into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.base   ## every benchmark, peers beside us, one JSON a run
 	$(BIN)/python benchmarks/run.py $(ARGS)
