@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
@@ -123,8 +122,6 @@ def flat_batch(
         _checks.same_length(first, size, name, value)
     if group_ids is None:
         ids: Column = np.zeros(size, np.int32)
-        if not all(map(_checks.is_host, data)):
-            ids = jnp.zeros_like(data[0], dtype=jnp.int32)
         count = _checks.group_count(1 if num_groups is None else num_groups, 1)
         axes = _mesh.split_axes((*data, mask), axis_name)
     else:
