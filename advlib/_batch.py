@@ -116,6 +116,7 @@ def flat_batch(
         None if value is None else _checks.column(name, value, kind)
         for name, value, kind in columns
     )
+    assert data[0] is not None, "the first column is never optional"
     size = data[0].shape[0]
     mask = None if where is None else _checks.column("where", where, "bool")
     for name, value in (*zip((entry[0] for entry in columns), data, strict=True), ("where", mask)):

@@ -143,7 +143,7 @@ class Centred(NamedTuple):
         deviation: (B,) (r - mean) / range; exactly 0 in constant groups.
         scale: (num_groups,) the range, 1 for constant groups.
         mean: (num_groups,) the mean of the valid rewards, 0 for an empty group.
-        count: (num_groups,) how many are valid.
+        num_valid: (num_groups,) how many are valid.
         square_sum: (num_groups,) the sum of squared deviations.
         constant: (num_groups,) bool.
     """
@@ -151,7 +151,7 @@ class Centred(NamedTuple):
     deviation: Array
     scale: Array
     mean: Array
-    count: Array
+    num_valid: Array
     square_sum: Array
     constant: Array
 
