@@ -145,8 +145,7 @@ ROWS = [
     ),
     _peers("normalize", normalize=True),
     _grpo(),
-    _grpo("ddof=0,eps=1e-4", ddof=0, eps=1e-4),
-    family("grpo", divisor="std", scale="invariant")("eps=0", eps=0.0),
+    family("grpo", divisor="std", scale="invariant")("ddof=0,eps=0", ddof=0, eps=0.0),
     _batch_scaled("scale=batch", scale="batch"),
     family("grpo", divisor="std", scale="", zero_sum=False, lone_is_zero=False, grouped=False)(
         "fallback=batch_leave_one_out", fallback="batch_leave_one_out"

@@ -230,6 +230,16 @@ def test_credit_without_a_preference_is_the_group_mean(data: Any) -> None:
         np.testing.assert_allclose(got.advantages, wanted, atol=table.tolerance(plain, b))
 
 
+@pytest.mark.parametrize("offset", [0.0, 1.0, 1e4])
+def test_a_reward_at_the_mean_is_not_above_it(offset: float) -> None:
+    """Decimals are not float32 numbers; their rounding must not make a winner."""
+    for middle in (1, 2, 5):
+        rewards = np.array([0.1, 0.3, *[0.2] * middle], np.float32) + np.float32(offset)
+        got = advlib.gar(rewards, np.zeros(len(rewards), np.int32))
+        assert np.asarray(got.credit).tolist() == [0.0, 1.0, *[0.0] * middle]
+        assert float(got.scale[0]) == 1.0
+
+
 # What does not matter.
 
 

@@ -21,6 +21,18 @@ pytestmark = pytest.mark.filterwarnings("ignore::advlib.AdvantageWarning")
 
 SIZE = 16
 every_row = pytest.mark.parametrize("row", ROWS, ids=str)
+# One of each way to compute, for the tests that compile most.
+KINDS = (
+    "leave_one_out",
+    "leave_one_out[normalize]",
+    "grpo[scale=batch]",
+    "max_rl[fallback=batch_mean]",
+    "batch_mean",
+    "gar[candidates]",
+    "rank_margin[candidates]",
+    "win_rate",
+)
+every_kind = pytest.mark.parametrize("row", [r for r in ROWS if r.name in KINDS], ids=str)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +98,7 @@ def test_shard_map_with_groups_that_span_devices(row: Row, mesh: Mesh) -> None:
         assert_equal(sharded(b), row.call(advlib, b), table.tolerance(row, b))
 
 
-@every_row
+@every_kind
 def test_shard_map_over_two_axes(row: Row, grid: Mesh) -> None:
     sharded = over(grid, row, P(("replica", "data")))
     replicated = over(grid, row, P("data"))
@@ -131,14 +143,9 @@ def test_global_arrays_under_jit(row: Row, mesh: Mesh) -> None:
     )
     got = jax.jit(lambda b: row.call(advlib, b))(placed)
     assert_equal(got, row.call(advlib, b), table.tolerance(row, b))
-    assert_equal(row.call(advlib, placed), row.call(advlib, b), table.tolerance(row, b))
 
 
-@pytest.mark.parametrize(
-    "row",
-    [row for row in ROWS if row.name in ("grpo", "max_rl", "batch_mean", "gar", "win_rate")],
-    ids=str,
-)
+@every_kind
 def test_explicit_mesh_axes(row: Row) -> None:
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))
     b = drawn(row, 3)
@@ -172,7 +179,9 @@ def test_unchecked_shard_map_wants_to_be_told(mesh: Mesh) -> None:
     np.testing.assert_allclose(sharded(axis_name="data")(rewards, ids), wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.signal == "rewards"], ids=str)
+@pytest.mark.parametrize(
+    "row", [r for r in ROWS if r.name in KINDS and r.signal == "rewards"], ids=str
+)
 def test_gradients_cross_devices(row: Row, mesh: Mesh) -> None:
     sharded = over(mesh, row, P("data"))
     b = drawn(row, 4)
