@@ -154,12 +154,15 @@ def _check_values(batch: FlatBatch, columns: Sequence[Entry]) -> None:
                 _checks.lossless(name, original, used, ids, valid)
 
 
-def warn_if_alone(batch: FlatBatch, *, whole_batch: bool = False) -> None:
+def warn_if_alone(
+    batch: FlatBatch, *, whole_batch: bool = False, has_fallback: bool = False
+) -> None:
     """Say so where no sample has another one to be compared with; known for host inputs only.
 
     Args:
         batch: the arguments of an estimator.
         whole_batch: samples are compared with the whole batch, so that groups of one may stand.
+        has_fallback: the estimator can compare them with the batch, if asked.
     """
     if not (batch.size and batch.on_host):
         return
@@ -170,7 +173,7 @@ def warn_if_alone(batch: FlatBatch, *, whole_batch: bool = False) -> None:
     what = f"none of the {batch.size} samples has another valid one in its group"
     if whole_batch:
         what = f"{valid.sum()} of {batch.size} samples are valid"
-    advice = "" if whole_batch else '; fallback="batch_leave_one_out" compares with the batch'
+    advice = '; fallback="batch_leave_one_out" compares with the batch' if has_fallback else ""
     _checks.warn(f"nothing to compare with: {what}, so this step carries no signal{advice}")
 
 

@@ -30,7 +30,8 @@ def grouped(
 ) -> FlatBatch:
     _checks.one_of("fallback", fallback, _FALLBACKS)
     batch = flat_batch([("rewards", rewards, "float")], group_ids, where, num_groups, axis_name)
-    warn_if_alone(batch, whole_batch=fallback.startswith("batch"))
+    in_batch = fallback.startswith("batch")
+    warn_if_alone(batch, whole_batch=in_batch, has_fallback=not in_batch)
     return batch
 
 
