@@ -31,10 +31,18 @@ lint: $(VENV)/.lint    ## style, format and types
 	$(BIN)/mypy
 
 docs: $(VENV)/.docs    ## the documentation site, into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.base   ## every benchmark, peers beside us, one JSON a run
+	-$(MAKE) .venv-peers/.done  # without it the peers are left out, and the tables say so
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
+# The peers pin what they need, so they live apart.
+.venv-peers/.done: benchmarks/peers.txt benchmarks/peers-bare.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet -r benchmarks/peers.txt
+	.venv-peers/bin/python -m pip install --quiet --no-deps -r benchmarks/peers-bare.txt
+	@touch $@
+
 clean:                 ## remove what make made
-	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers site build dist .pytest_cache .mypy_cache .ruff_cache

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
@@ -117,14 +116,13 @@ def flat_batch(
         None if value is None else _checks.column(name, value, kind)
         for name, value, kind in columns
     )
+    assert data[0] is not None, "the first column is never optional"
     size = data[0].shape[0]
     mask = None if where is None else _checks.column("where", where, "bool")
     for name, value in (*zip((entry[0] for entry in columns), data, strict=True), ("where", mask)):
         _checks.same_length(first, size, name, value)
     if group_ids is None:
         ids: Column = np.zeros(size, np.int32)
-        if not all(map(_checks.is_host, data)):
-            ids = jnp.zeros_like(data[0], dtype=jnp.int32)
         count = _checks.group_count(1 if num_groups is None else num_groups, 1)
         axes = _mesh.split_axes((*data, mask), axis_name)
     else:
@@ -156,12 +154,15 @@ def _check_values(batch: FlatBatch, columns: Sequence[Entry]) -> None:
                 _checks.lossless(name, original, used, ids, valid)
 
 
-def warn_if_alone(batch: FlatBatch, *, whole_batch: bool = False) -> None:
+def warn_if_alone(
+    batch: FlatBatch, *, whole_batch: bool = False, has_fallback: bool = False
+) -> None:
     """Say so where no sample has another one to be compared with; known for host inputs only.
 
     Args:
         batch: the arguments of an estimator.
         whole_batch: samples are compared with the whole batch, so that groups of one may stand.
+        has_fallback: the estimator can compare them with the batch, if asked.
     """
     if not (batch.size and batch.on_host):
         return
@@ -172,7 +173,7 @@ def warn_if_alone(batch: FlatBatch, *, whole_batch: bool = False) -> None:
     what = f"none of the {batch.size} samples has another valid one in its group"
     if whole_batch:
         what = f"{valid.sum()} of {batch.size} samples are valid"
-    advice = "" if whole_batch else '; fallback="batch_leave_one_out" compares with the batch'
+    advice = '; fallback="batch_leave_one_out" compares with the batch' if has_fallback else ""
     _checks.warn(f"nothing to compare with: {what}, so this step carries no signal{advice}")
 
 

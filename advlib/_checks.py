@@ -124,12 +124,12 @@ def _device_column(name: str, array: jax.Array, kind: Kind) -> jax.Array:
     if kind == "float":
         if not _numeric(dtype):
             raise TypeError(f"{name} must be real numbers; got dtype {dtype}")
-        return array if dtype == jnp.float64 else array.astype(jnp.float32)
+        return array if dtype in (jnp.float32, jnp.float64) else array.astype(jnp.float32)
     if kind == "bool":
         return array if dtype.kind == "b" else array != 0
     if not jnp.issubdtype(dtype, jnp.integer):
         raise TypeError(f"{name} must be integers; got dtype {dtype}{_hint(name)}")
-    return array.astype(jnp.int32)
+    return array if dtype == jnp.int32 else array.astype(jnp.int32)
 
 
 def _numeric(dtype: np.dtype) -> bool:
@@ -195,6 +195,12 @@ def finite_where(name: str, values: np.ndarray, valid: np.ndarray) -> None:
             f"{values[np.flatnonzero(bad)[0]]}. A missing or failed measurement is masked with "
             f"where=False, never filled in"
         )
+    with np.errstate(over="ignore"):
+        if valid.any() and np.isinf(np.ptp(values[valid])):
+            raise ValueError(
+                f"{name} span more than {values.dtype} can hold: from {values[valid].min()} to "
+                f"{values[valid].max()}"
+            )
 
 
 def ids_in_range(name: str, ids: np.ndarray, valid: np.ndarray, count: int, low: int = 0) -> None:

@@ -6,6 +6,8 @@ meets arithmetic, and reduces over the named mesh axes, so that a group may span
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -39,7 +41,7 @@ class Segments(NamedTuple):
         """Per-group sums of (B, ...) values: (num_groups, ...)."""
         values = jnp.where(row_mask(self.valid, values), values, jnp.zeros_like(values))
         if self.num_groups == 1:  # a tree sum: faster than a scatter, and more accurate
-            total = jnp.sum(values, axis=0, keepdims=True)
+            total = _reduced(jnp.sum, values)
         else:
             total = jax.ops.segment_sum(values, self.ids, num_segments=self.num_groups)
         return jax.lax.psum(total, self.axes) if self.axes else total
@@ -56,7 +58,7 @@ class Segments(NamedTuple):
             lowest = jnp.array(jnp.iinfo(values.dtype).min, values.dtype)
         values = jnp.where(row_mask(self.valid, values), values, lowest)
         if self.num_groups == 1:
-            top = jnp.max(values, axis=0, keepdims=True, initial=lowest)
+            top = _reduced(partial(jnp.max, initial=lowest), values)
         else:
             top = jax.ops.segment_max(values, self.ids, num_segments=self.num_groups)
         return jax.lax.pmax(top, self.axes) if self.axes else top
@@ -89,6 +91,13 @@ def segments(ids: Array, where: Array | None, num_groups: int, axes: Axes = ()) 
     if where is not None:
         valid = valid & where
     return Segments(jnp.where(valid, ids, 0), valid, num_groups, axes)
+
+
+def _reduced(reduction: Callable[..., Array], values: Array) -> Array:
+    """(B,) or (B, K) to (1,) or (1, K), column by column: XLA is ten times faster at that."""
+    if values.ndim == 1:
+        return reduction(values)[None]
+    return jnp.stack([reduction(values[:, k]) for k in range(values.shape[1])])[None]
 
 
 class Spread(NamedTuple):
@@ -134,7 +143,7 @@ class Centred(NamedTuple):
         deviation: (B,) (r - mean) / range; exactly 0 in constant groups.
         scale: (num_groups,) the range, 1 for constant groups.
         mean: (num_groups,) the mean of the valid rewards, 0 for an empty group.
-        count: (num_groups,) how many are valid.
+        num_valid: (num_groups,) how many are valid.
         square_sum: (num_groups,) the sum of squared deviations.
         constant: (num_groups,) bool.
     """
@@ -142,7 +151,7 @@ class Centred(NamedTuple):
     deviation: Array
     scale: Array
     mean: Array
-    count: Array
+    num_valid: Array
     square_sum: Array
     constant: Array
 

@@ -84,8 +84,9 @@ def masked_mean(
     Raises:
         ValueError: the shapes differ.
     """
-    x, mask = _pair("x", x, mask)
-    return _masked_mean(x, mask, axis=axis, axes=_mesh.split_axes((x, mask), axis_name))
+    values, kept = _pair("x", x, mask)
+    axes = _mesh.split_axes((values, kept), axis_name)
+    return _masked_mean(values, kept, axis=axis, axes=axes)
 
 
 def masked_whiten(
@@ -116,8 +117,9 @@ def masked_whiten(
     """
     _checks.one_of("ddof", ddof, (0, 1))
     eps = _checks.number("eps", eps, 0)
-    x, mask = _pair("x", x, mask)
-    return _masked_whiten(x, mask, eps, ddof=ddof, axes=_mesh.split_axes((x, mask), axis_name))
+    values, kept = _pair("x", x, mask)
+    axes = _mesh.split_axes((values, kept), axis_name)
+    return _masked_whiten(values, kept, eps, ddof=ddof, axes=axes)
 
 
 def response_mask(token_ids: Values, end_ids: int | Sequence[int]) -> Array:

@@ -145,21 +145,32 @@ def _numpy(case: Case) -> Prepared:
     return Prepared(call, lambda result: {"advantages": result})
 
 
-def _rlax(case: Case) -> Prepared | None:
-    if case.name != PLAIN:
-        return None
-    import jax
-    import jax.numpy as jnp
-    import rlax
+def _rlax(folded: bool) -> Callable[[Case], Prepared | None]:
+    """Per-step discounts are an input of rlax; where one number is folded in, XLA drops them."""
 
-    def one(rewards: Any, values: Any) -> Any:
+    def prepare(case: Case) -> Prepared | None:
+        if case.name != PLAIN:
+            return None
+        import jax
+        import jax.numpy as jnp
+        import rlax
+
+        def one(rewards: Any, discounts: Any, values: Any) -> Any:
+            return rlax.truncated_generalized_advantage_estimation(rewards, discounts, LAM, values)
+
+        def constant(rewards: Any, values: Any) -> Any:
+            return one(rewards, jnp.full_like(rewards, DISCOUNT), values)
+
+        rewards = jnp.asarray(case.inputs["rewards"])
+        values = jnp.pad(jnp.asarray(case.inputs["values"]), ((0, 0), (0, 1)))
+        if folded:
+            function = jax.jit(jax.vmap(constant))
+            return jax_prepared(lambda: function(rewards, values))
         discounts = jnp.full_like(rewards, DISCOUNT)
-        return rlax.truncated_generalized_advantage_estimation(rewards, discounts, LAM, values)
+        function = jax.jit(jax.vmap(one))
+        return jax_prepared(lambda: function(rewards, discounts, values))
 
-    rewards = jnp.asarray(case.inputs["rewards"])
-    values = jnp.pad(jnp.asarray(case.inputs["values"]), ((0, 0), (0, 1)))
-    function = jax.jit(jax.vmap(one))
-    return jax_prepared(lambda: function(rewards, values))
+    return prepare
 
 
 def _tunix(case: Case) -> Prepared | None:
@@ -216,7 +227,8 @@ IMPLEMENTATIONS = (
     Implementation("advlib, calls", "base", "advlib", _advlib(jit=False)),
     Implementation("advlib, from host", "base", "advlib", _advlib(jit=True, on_device=False)),
     Implementation("NumPy", "base", "numpy", _numpy),
-    Implementation("rlax", "peers", "rlax", _rlax),
+    Implementation("rlax", "peers", "rlax", _rlax(folded=False)),
+    Implementation("rlax, discount folded in", "peers", "rlax", _rlax(folded=True)),
     Implementation("tunix", "peers", "google-tunix", _tunix),
     Implementation("verl", "peers", "verl", _verl),
     Implementation("floor: copy", "base", "numpy", _copy),

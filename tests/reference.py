@@ -334,9 +334,7 @@ def rank_margin(
     return out
 
 
-def win_rate(
-    tiers, group_ids=None, *, hacks=None, where=None, num_groups=None, candidate_ids=None
-):
+def win_rate(tiers, group_ids=None, *, hacks=None, where=None, num_groups=None, candidate_ids=None):
     tiers = [int(t) for t in np.asarray(tiers)]
     hacks = flags(hacks, len(tiers), False)
     groups, _ = groups_of(len(tiers), group_ids, where, num_groups)
@@ -406,12 +404,10 @@ def gar(
         above = {row for row in rows if centred[row] > resolution(values)}
 
         in_ranking = [
-            i
-            for i, row in enumerate(first)
-            if passed[i] and row not in hacked and tiers[row] >= 0
+            i for i, row in enumerate(first) if passed[i] and row not in hacked and tiers[row] >= 0
         ]
         rates = win_rates([tiers[first[i]] for i in in_ranking]) if in_ranking else []
-        rate = {i: r for i, r in zip(in_ranking, rates, strict=True)}
+        rate = dict(zip(in_ranking, rates, strict=True))
         credit: dict[int, float] = {}
         for i, candidate in enumerate(candidates):
             for row in candidate:
@@ -425,7 +421,10 @@ def gar(
         if total > 0:
             scale = min(lambda_max, total / credited) if credited > 0 else lambda_max
         out.scale[g] = scale
-        scaled = {row: centred[row] * scale * credit[row] if row in above else centred[row] for row in rows}
+        scaled = {
+            row: centred[row] * scale * credit[row] if row in above else centred[row]
+            for row in rows
+        }
         shift = mean([scaled[row] for row in counted])
         for row in rows:
             out.advantages[row] = scaled[row] - shift

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tests import reference
 
-# Few shapes, so that little is compiled, and powers of two, so that nothing is padded; never as many
-# groups as rows, so that an output's length tells whether it is by row or by group.
+# Few shapes, so that little is compiled, and powers of two, so that nothing is padded; never as
+# many groups as rows, so that an output's length tells whether it is by row or by group.
 NUM_GROUPS = {16: 6, 8: 3}
 NUM_CANDIDATES = 7
 NUM_MASKED = 8
@@ -159,15 +159,20 @@ ROWS = [
     ),
     _peers("normalize", normalize=True),
     _grpo(),
-    _grpo("ddof=0,eps=1e-4", ddof=0, eps=1e-4),
-    family("grpo", divisor="std", scale="invariant")("eps=0", eps=0.0),
+    family("grpo", divisor="std", scale="invariant")("ddof=0,eps=0", ddof=0, eps=0.0),
     _batch_scaled("scale=batch", scale="batch"),
     family("grpo", divisor="std", scale="", zero_sum=False, lone_is_zero=False, grouped=False)(
         "fallback=batch_leave_one_out", fallback="batch_leave_one_out"
     ),
     family("max_rl", divisor="mean", shift="", scale="invariant")(),
     family(
-        "max_rl", divisor="mean", shift="", scale="", zero_sum=False, lone_is_zero=False, grouped=False
+        "max_rl",
+        divisor="mean",
+        shift="",
+        scale="",
+        zero_sum=False,
+        lone_is_zero=False,
+        grouped=False,
     )("fallback=batch_mean", fallback="batch_mean"),
     Row("batch_mean", lambda lib, b: lib.batch_mean(b.rewards, where=b.where), grouped=False),
     Row(
@@ -190,8 +195,12 @@ ROWS = [
     _gar("traces", True, statistics="traces", f_min=0.2, lambda_max=1.2),
     _ranked("rank_margin", False, _rank_margin),
     _ranked("rank_margin", True, _rank_margin, zero_sum=False),
-    _ranked("win_rate", False, _win_rate, zero_sum=False, constant_is_zero=False, lone_is_zero=False),
-    _ranked("win_rate", True, _win_rate, zero_sum=False, constant_is_zero=False, lone_is_zero=False),
+    _ranked(
+        "win_rate", False, _win_rate, zero_sum=False, constant_is_zero=False, lone_is_zero=False
+    ),
+    _ranked(
+        "win_rate", True, _win_rate, zero_sum=False, constant_is_zero=False, lone_is_zero=False
+    ),
 ]
 
 
@@ -263,9 +272,7 @@ def batches(draw: Any, row: Row, size: int | None = None, num_masked: int | None
         where = np.ones(size, np.bool_)
         where[draw(st.permutations(range(size)))[:num_masked]] = False
     gaps = st.lists(st.sampled_from([0.25, 0.5, 1.0]), min_size=3, max_size=3)
-    margins = np.array(
-        draw(st.lists(gaps, min_size=num_groups, max_size=num_groups)), np.float32
-    )
+    margins = np.array(draw(st.lists(gaps, min_size=num_groups, max_size=num_groups)), np.float32)
     candidates = np.arange(size, dtype=np.int32)
     if row.needs_candidates:
         candidates = column(st.integers(0, min(NUM_CANDIDATES, size) - 1), np.int32)

@@ -179,6 +179,13 @@ def test_br_28_signed_zeros_tie() -> None:
     assert np.all(np.asarray(credit.advantages) == 0.0)
 
 
+def test_br_31_a_missing_reward_is_masked_or_refused() -> None:
+    rewards, ids = [None, 1.0, 0.0, 1.0], [0, 0, 0, 0]
+    close(advlib.group_mean(rewards, ids, where=booleans(0, 1, 1, 1)), [0, THIRD, -2 / 3, THIRD])
+    with pytest.raises((TypeError, ValueError), match=r"rewards.*row 0"):
+        advlib.group_mean(rewards, ids)
+
+
 def test_br_33_one_scorable_row_left() -> None:
     where = booleans(0, 0, 0, 1)
     for name in ("group_mean", "grpo", "leave_one_out", "max_rl"):

@@ -69,6 +69,12 @@ def test_reward_that_is_not_finite_names_the_row(row: Row) -> None:
 
 
 @grouped
+def test_a_range_beyond_float32_is_refused(name: str) -> None:
+    huge = np.array([3e38, -3e38, 0.0, 1.0], np.float32)
+    complaint(lambda: getattr(advlib, name)(huge, IDS), "rewards", "float32", kind=ValueError)
+
+
+@grouped
 def test_a_missing_reward_is_not_a_number(name: str) -> None:
     function = getattr(advlib, name)
     complaint(lambda: function([1.0, None, 0.0, 1.0], IDS), "rewards")
@@ -169,9 +175,7 @@ def test_rank_inputs_are_checked() -> None:
     )
     nan = np.array([[np.nan], [1.0]], np.float32)
     complaint(lambda: advlib.rank_margin(tiers, nan, IDS, num_groups=2), "margins")
-    complaint(
-        lambda: advlib.win_rate(tiers, IDS, hacks=np.full(4, 0.5), num_groups=2), "hacks"
-    )
+    complaint(lambda: advlib.win_rate(tiers, IDS, hacks=np.full(4, 0.5), num_groups=2), "hacks")
     complaint(lambda: advlib.win_rate(tiers, IDS, hacks=np.zeros(3, bool)), "hacks", "(3,)")
 
 

@@ -66,9 +66,7 @@ def test_group_vectors(case: dict[str, Any], lib: Any) -> None:
 def test_rank_vectors(case: dict[str, Any], lib: Any) -> None:
     hacks = np.array(case["h"], bool)
     margins = np.array([case["m"]], np.float32).reshape(1, -1)
-    assert_close(
-        lib.rank_margin(case["t"], margins, hacks=hacks), case["a"], GROUP_TOLERANCE
-    )
+    assert_close(lib.rank_margin(case["t"], margins, hacks=hacks), case["a"], GROUP_TOLERANCE)
     rates = [0.0 if w is None else w for w in case["w"]]
     assert_close(lib.win_rate(case["t"], hacks=hacks), rates, GROUP_TOLERANCE)
 
@@ -98,17 +96,21 @@ def test_gar_vectors(case: dict[str, Any], lib: Any) -> None:
 @pytest.mark.parametrize("case", load("gae"))
 def test_gae_vectors(case: dict[str, Any], lib: Any) -> None:
     options = {name: case[name] for name in ("discount", "lam", "bootstrap")}
-    r, v = np.array(case["r"], np.float32), np.array(case["v"], np.float32)
-    mask = np.array(case["m"], bool)
+    size = len(case["r"])
+    # Masked tokens at the end change nothing, and leave one shape to compile.
+    r, v, a = (np.pad(np.array(case[k], np.float32), (0, 16 - size)) for k in ("r", "v", "a"))
+    mask = np.pad(np.array(case["m"], np.bool_), (0, 16 - size))
     got = lib.gae(r, v, mask=mask, **options)
-    assert_close(got, case["a"], GAE_TOLERANCE)
+    assert_close(got, a, GAE_TOLERANCE)
     assert np.all(np.asarray(got)[~mask] == 0.0)
     batched = lib.gae(r[None], v[None], mask=mask[None], **options)
-    assert_close(batched, [case["a"]], GAE_TOLERANCE)
+    assert_close(batched, [a], GAE_TOLERANCE)
 
 
 @pytest.mark.filterwarnings("ignore::advlib.AdvantageWarning")
-@pytest.mark.parametrize("form", [np.array, csr_matrix, reference], ids=["dense", "csr", "reference"])
+@pytest.mark.parametrize(
+    "form", [np.array, csr_matrix, reference], ids=["dense", "csr", "reference"]
+)
 @pytest.mark.parametrize("case", load("kernel"))
 def test_kernel_vectors(case: dict[str, Any], form: Any) -> None:
     lib = form if form is reference else advlib
@@ -231,9 +233,7 @@ WORKED = {
         advantages=[0.1875, 0.4375, -0.8125, 0.1875],
         win_rate=[0.5, 1.0, 0.0, 0.5],
     ),
-    "9-two-and-two": Worked(
-        tiers=[0, 0, 1, 1], margins=[LARGE], advantages=[0.5, 0.5, -0.5, -0.5]
-    ),
+    "9-two-and-two": Worked(tiers=[0, 0, 1, 1], margins=[LARGE], advantages=[0.5, 0.5, -0.5, -0.5]),
     "9-one-and-three": Worked(
         tiers=[0, 1, 1, 1], margins=[LARGE], advantages=[0.75, -0.25, -0.25, -0.25]
     ),
@@ -418,6 +418,96 @@ def test_one_group_under_four_estimators(name: str, lib: Any) -> None:
     ]
     for result, column in zip(got, wanted, strict=True):
         np.testing.assert_allclose(result, column, atol=1.5e-6)
+
+
+# What the tests of other frameworks pin: function, rewards, ids, options, advantages.
+PINNED: dict[str, tuple[str, list[float], list[int], dict[str, Any], list[float]]] = {
+    "rloo-and-a-singleton": (
+        "leave_one_out",
+        [6, 3, 9, 12, 1],
+        [0, 0, 1, 1, 2],
+        {},
+        [3, -3, -3, 3, 0],
+    ),
+    "mean-of-pairs": ("group_mean", [6, 3, 9, 12], [0, 0, 1, 1], {}, [1.5, -1.5, -1.5, 1.5]),
+    "max-rl-pairs": (
+        "max_rl",
+        [6, 3, 9, 12],
+        [0, 0, 1, 1],
+        {},
+        [THIRD, -THIRD, -1 / 7, 1 / 7],
+    ),
+    "max-rl-one-of-four": ("max_rl", [1, 0, 0, 0], [0, 0, 0, 0], {}, [3, -1, -1, -1]),
+    "max-rl-none-and-all": ("max_rl", [0, 0, 1, 1], [0, 0, 1, 1], {}, [0, 0, 0, 0]),
+    "rloo-threes": (
+        "leave_one_out",
+        [1, 2, 3, 4, 5, 6],
+        [0, 0, 0, 1, 1, 1],
+        {},
+        [-1.5, 0, 1.5, -1.5, 0, 1.5],
+    ),
+    "rloo-ragged": (
+        "leave_one_out",
+        [1, 2, 4, 5, 6],
+        [0, 0, 1, 1, 1],
+        {},
+        [-1, 1, -1.5, 0, 1.5],
+    ),
+    "rloo-masked": (
+        "leave_one_out",
+        [1, 999, 3, 4, 5, 6],
+        [0, 0, 0, 1, 1, 1],
+        {"where": np.array([1, 0, 1, 1, 1, 1], np.bool_)},
+        [-2, 0, 2, -1.5, 0, 1.5],
+    ),
+    "mean-of-three": ("group_mean", [1, 0.5, 0.8], [0, 0, 0], {}, [0.7 / 3, -0.8 / 3, 0.1 / 3]),
+    "grpo-ten-steps": ("grpo", [0, 2, 4], [0, 0, 0], {}, [-0.9999995, 0, 0.9999995]),
+    "grpo-small-spread": ("grpo", [1, 1.01], [0, 0], {}, [-0.7070068, 0.7070068]),
+    "grpo-numpy": ("grpo", [1, 3], [0, 0], {"ddof": 0, "eps": 1e-8}, [-1, 1]),
+}
+
+
+@pytest.mark.parametrize("lib", [CORE, REFERENCE])
+@pytest.mark.parametrize("name", PINNED)
+def test_numbers_that_other_frameworks_pin(name: str, lib: Any) -> None:
+    function, rewards, ids, options, wanted = PINNED[name]
+    got = getattr(lib, function)(np.array(rewards, np.float32), np.array(ids), **options)
+    # The smallest spread here is 0.01 about 1, where a float32 reward is off by up to 6e-8.
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("lib", [CORE, REFERENCE])
+def test_rewards_of_any_magnitude(lib: Any) -> None:
+    for unit in (1e-30, 1e-8, 1.0, 1e8, 1e30):
+        rewards = np.array([1, 2, 3], np.float32) * np.float32(unit)
+        got = np.asarray(lib.leave_one_out(rewards, [0, 0, 0]), np.float64) / unit
+        np.testing.assert_allclose(got, [-1.5, 0, 1.5], atol=1e-6)
+        got = np.asarray(lib.grpo(rewards, [0, 0, 0], eps=0.0), np.float64)
+        np.testing.assert_allclose(got, [-1, 0, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("lib", [CORE, REFERENCE])
+def test_whitening_of_group_means_weighs_by_length(lib: Any) -> None:
+    def whitened(rewards: list[float], ids: list[int], mask: np.ndarray) -> np.ndarray:
+        a = lib.group_mean(np.array(rewards, np.float32), np.array(ids))
+        return np.asarray(lib.masked_whiten(lib.broadcast_to_tokens(a, mask), mask, ddof=0))
+
+    got = whitened([0, 1, 2, 3], [0, 0, 0, 0], np.ones((4, 5), np.bool_))
+    np.testing.assert_allclose(got[:, 0], [-1.3416408, -0.4472136, 0.4472136, 1.3416408], atol=1e-5)
+    uneven = whitened([0, 1], [0, 0], np.array([[1, 1, 1], [1, 0, 0]], np.bool_))
+    np.testing.assert_allclose(uneven[:, 0], [-0.5773503, 1.7320508], atol=1e-5)
+
+
+@pytest.mark.parametrize("lib", [CORE, REFERENCE])
+def test_masked_moments(lib: Any) -> None:
+    x = np.arange(1, 11, dtype=np.float32).reshape(2, 5)
+    mask = np.array([[1, 1, 0, 0, 1], [1, 1, 1, 1, 1]], np.bool_)
+    np.testing.assert_allclose(lib.masked_mean(x[0], mask[0]), 8 / 3, rtol=1e-6)
+    np.testing.assert_allclose(lib.masked_mean(x, mask), 6.0, rtol=1e-6)
+    np.testing.assert_allclose(lib.masked_mean(x, mask, axis=1), [8 / 3, 8.0], rtol=1e-6)
+    # Deviations over the root of the variance of 1, 2 and 5, which is 13/3.
+    wanted = np.array([-5, -2, 0, 0, 7]) / 3 / (13 / 3) ** 0.5
+    np.testing.assert_allclose(lib.masked_whiten(x[0], mask[0]), wanted, atol=1e-6)
 
 
 @pytest.mark.parametrize("lib", [CORE, REFERENCE])

@@ -221,9 +221,23 @@ def test_credit_without_a_preference_is_the_group_mean(data: Any) -> None:
     b = b._replace(hacks=np.zeros(b.size, np.bool_))
     wanted = np.asarray(advlib.group_mean(b.rewards, b.ids, **table.group_options(b)))
     unranked = np.full(b.size, -1, np.int32)
-    for tiers, options in [(unranked, {}), (np.zeros_like(unranked), {}), (b.tiers, {"f_min": 1.0})]:
+    for tiers, options in [
+        (unranked, {}),
+        (np.zeros_like(unranked), {}),
+        (b.tiers, {"f_min": 1.0}),
+    ]:
         got = advlib.gar(b.rewards, tiers, b.ids, **table.group_options(b), **options)
         np.testing.assert_allclose(got.advantages, wanted, atol=table.tolerance(plain, b))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 1e4])
+def test_a_reward_at_the_mean_is_not_above_it(offset: float) -> None:
+    """Decimals are not float32 numbers; their rounding must not make a winner."""
+    for middle in (1, 2, 5):
+        rewards = np.array([0.1, 0.3, *[0.2] * middle], np.float32) + np.float32(offset)
+        got = advlib.gar(rewards, np.zeros(len(rewards), np.int32))
+        assert np.asarray(got.credit).tolist() == [0.0, 1.0, *[0.0] * middle]
+        assert float(got.scale[0]) == 1.0
 
 
 # What does not matter.
@@ -465,6 +479,29 @@ def test_gradients_are_finite(row: Row, data: Any) -> None:
     assert np.all(np.isfinite(gradient(row, flat)))
     singles = flat._replace(ids=np.minimum(np.arange(b.size), b.num_groups - 1).astype(np.int32))
     assert np.all(np.isfinite(gradient(row, singles._replace(rewards=b.rewards))))
+
+
+@rewards_rows
+def test_gradients_are_those_of_the_reference(row: Row) -> None:
+    """Central differences of the float64 loops, where no two rewards tie."""
+    rng = np.random.default_rng(7)
+    step, weights = 1e-6, np.cos(np.arange(16))
+    for _ in range(3):
+        b = _random_batch(rng, 16, NUM_GROUPS[16])
+        # The floor counts as a constant, so hacks would differ on purpose.
+        b = b._replace(hacks=np.zeros(16, np.bool_))
+        b = table.tied(b) if row.needs_candidates else b
+        wanted = np.zeros(16)
+        with reference.precision(np.float64):
+            for i in range(16):
+                ends = []
+                for sign in (1.0, -1.0):
+                    rewards = b.rewards.astype(np.float64)
+                    rewards[i] += sign * step
+                    a = table.advantages(row.call(reference, b._replace(rewards=rewards)))
+                    ends.append(float(a @ weights))
+                wanted[i] = (ends[0] - ends[1]) / (2 * step)
+        np.testing.assert_allclose(gradient(row, b), wanted, rtol=2e-3, atol=2e-3)
 
 
 # How it is called.

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import advlib
@@ -21,6 +21,18 @@ pytestmark = pytest.mark.filterwarnings("ignore::advlib.AdvantageWarning")
 
 SIZE = 16
 every_row = pytest.mark.parametrize("row", ROWS, ids=str)
+# One of each way to compute, for the tests that compile most.
+KINDS = (
+    "leave_one_out",
+    "leave_one_out[normalize]",
+    "grpo[scale=batch]",
+    "max_rl[fallback=batch_mean]",
+    "batch_mean",
+    "gar[candidates]",
+    "rank_margin[candidates]",
+    "win_rate",
+)
+every_kind = pytest.mark.parametrize("row", [r for r in ROWS if r.name in KINDS], ids=str)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +98,7 @@ def test_shard_map_with_groups_that_span_devices(row: Row, mesh: Mesh) -> None:
         assert_equal(sharded(b), row.call(advlib, b), table.tolerance(row, b))
 
 
-@every_row
+@every_kind
 def test_shard_map_over_two_axes(row: Row, grid: Mesh) -> None:
     sharded = over(grid, row, P(("replica", "data")))
     replicated = over(grid, row, P("data"))
@@ -131,10 +143,45 @@ def test_global_arrays_under_jit(row: Row, mesh: Mesh) -> None:
     )
     got = jax.jit(lambda b: row.call(advlib, b))(placed)
     assert_equal(got, row.call(advlib, b), table.tolerance(row, b))
-    assert_equal(row.call(advlib, placed), row.call(advlib, b), table.tolerance(row, b))
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.signal == "rewards"], ids=str)
+@every_kind
+def test_explicit_mesh_axes(row: Row) -> None:
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))
+    b = drawn(row, 3)
+    placed = Batch(
+        *(
+            jax.device_put(a, NamedSharding(mesh, spec))
+            for a, spec in zip(b, specs(P("data")), strict=True)
+        )
+    )
+    with jax.set_mesh(mesh):
+        got = jax.jit(lambda b: row.call(advlib, b))(placed)
+        assert_equal(got, row.call(advlib, b), table.tolerance(row, b))
+        assert_equal(row.call(advlib, placed), row.call(advlib, b), table.tolerance(row, b))
+
+
+def test_unchecked_shard_map_wants_to_be_told(mesh: Mesh) -> None:
+    rewards, ids = np.arange(16, dtype=np.float32), np.arange(16, dtype=np.int32) % 3
+
+    def sharded(**options: Any) -> Any:
+        return jax.shard_map(
+            lambda r, g: advlib.group_mean(r, g, num_groups=3, **options),
+            mesh=mesh,
+            in_specs=(P("data"), P("data")),
+            out_specs=P("data"),
+            check_vma=False,
+        )
+
+    with pytest.raises(ValueError, match="axis_name"):
+        sharded()(rewards, ids)
+    wanted = advlib.group_mean(rewards, ids)
+    np.testing.assert_allclose(sharded(axis_name="data")(rewards, ids), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "row", [r for r in ROWS if r.name in KINDS and r.signal == "rewards"], ids=str
+)
 def test_gradients_cross_devices(row: Row, mesh: Mesh) -> None:
     sharded = over(mesh, row, P("data"))
     b = drawn(row, 4)

@@ -38,23 +38,27 @@ class Found(NamedTuple):
     ignored: dict[str, str]
 
 
-def find(paths: PathLike | Iterable[PathLike], *, join: bool) -> Found:
-    """Expand files, folders and patterns, then add the files that belong to them.
+def find(paths: PathLike | Iterable[PathLike]) -> Found:
+    """Expand files, folders and patterns.
 
     Args:
         paths: one path or several. A folder stands for every `*.jsonl`, `*.jsonl.gz` and
             `*.jsonl.zst` below it, sorted, hidden ones aside. A pattern (`*`, `?`, `[`) that is
             no file's name stands for its matches, sorted.
-        join: also take NeMo Gym's sidecar of failures and prime-rl's annotations.
 
     Raises:
         FileNotFoundError: a path does not exist, or a pattern matches nothing.
-        FormatError: a folder holds no such file, or there is no path at all.
+        FormatError: a folder holds no such file, there is no path at all, or a path is a pipe.
     """
     found = Found([], set(), {})
     seen: set[str] = set()
 
     def take(path: str) -> None:
+        if not os.path.isfile(path):
+            raise FormatError(f"{path}: a pipe or device cannot be read twice: save it to a file")
+        if path.encode("utf-8", "ignore").decode() != path:
+            told = repr(path)[1:-1]
+            raise FormatError(f"{told}: a file's name is not UTF-8, and a table cannot hold it")
         real = os.path.realpath(path)
         if real not in seen:
             seen.add(real)
@@ -78,10 +82,6 @@ def find(paths: PathLike | Iterable[PathLike], *, join: bool) -> Found:
                     take(match)
     if not found.files:
         raise FormatError("no path to read was given")
-    if join:
-        for path in list(found.files):
-            for companion in _companions(path):
-                take(companion)
     return found
 
 
@@ -120,17 +120,19 @@ def _no_rollouts(name: str) -> str | None:
     return next((why for end, why in _NO_ROLLOUTS.items() if plain.endswith(end)), None)
 
 
-def _companions(path: str) -> list[str]:
+def companions(path: str, format: str) -> list[str]:
+    """What belongs to a file and stands beside it: a sidecar, or annotations."""
     plain = plain_name(path)
-    if not plain.endswith(".jsonl"):
-        return []
-    stem = plain.removesuffix(".jsonl")
-    beside = [stem + SIDECAR + suffix for suffix in ("", *_COMPRESSED)]
+    if format == "nemo_gym" and plain.endswith(".jsonl"):
+        sidecar = plain.removesuffix(".jsonl") + SIDECAR
+        beside = [sidecar + suffix for suffix in ("", *_COMPRESSED)]
+        return [companion for companion in beside if os.path.isfile(companion)]
     folder = os.path.join(os.path.dirname(path), "annotations")
-    if os.path.isdir(folder):
-        beside += sorted(
+    if format == "prime_rl" and os.path.isdir(folder):
+        names = sorted(os.listdir(folder))
+        return [
             os.path.join(folder, name)
-            for name in os.listdir(folder)
+            for name in names
             if name.endswith(SUFFIXES) and _no_rollouts(name) is None
-        )
-    return [companion for companion in beside if os.path.isfile(companion)]
+        ]
+    return []

@@ -69,11 +69,16 @@ def numbers(line: Line) -> dict[str, int | float]:
     """The numbers at the top level of a line, by name; booleans are none."""
     found = line.repaired
     if found is None:
-        found = {
-            name: _lenient(bytes(memoryview(item)))
-            for name, item in _NUMBERS.decode(line.data).items()
-            if bytes(memoryview(item)[:1]) in b"-0123456789"
-        }
+        try:
+            undecoded = _NUMBERS.decode(line.data)
+        except msgspec.MsgspecError:  # a damaged name, of a field that the shape has no place for
+            found = repair(line).fields or {}
+        else:
+            found = {
+                name: _lenient(bytes(memoryview(item)))
+                for name, item in undecoded.items()
+                if bytes(memoryview(item)[:1]) in b"-0123456789"
+            }
     return {
         name: item
         for name, item in found.items()
@@ -98,8 +103,10 @@ def repair(line: Line) -> Repaired:
     """
     notes: dict[str, None] = {}
     raw = bytes(line.data)
-    text = raw.decode("utf-8", "replace")
-    if not line.utf8:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = raw.decode("utf-8", "replace")
         notes[BAD_UTF8] = None
     if line.number == 1:
         text = text.removeprefix("\ufeff")

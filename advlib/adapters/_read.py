@@ -11,12 +11,13 @@ import msgspec
 import pyarrow as pa
 
 from advlib.adapters import graded, nemo_gym, own, prime_rl, verifiers
-from advlib.adapters._files import Found, PathLike, find
+from advlib.adapters._files import Found, PathLike, companions, find
 from advlib.adapters._format import FileReader, Format, Session
 from advlib.adapters._interrupt import collector_paused
 from advlib.adapters._json import repair, shaped
 from advlib.adapters._lines import Line, read_lines
 from advlib.adapters._report import (
+    MALFORMED,
     METADATA_KEY,
     UNRECOGNISED,
     FileReport,
@@ -66,11 +67,11 @@ def read(
         ReadWarning: once a file in which some record could not be read as it stands.
     """
     wanted = _formats(format)
-    found = find(path_or_paths, join=join)
+    found = find(path_or_paths)
     session = Session(Collector(), reward_key, {})
     account = ReadReport(ignored=found.ignored)
     with collector_paused():
-        _read_files(found, wanted, session, account, progress)
+        _read_files(found, wanted, session, account, progress, join=join)
         table = session.rows.table()
         for each in FORMATS:
             table = each.conclude(session, table)
@@ -126,14 +127,18 @@ def _read_files(
     session: Session,
     account: ReadReport,
     progress: Progress | None,
+    *,
+    join: bool,
 ) -> None:
-    total = sum(os.path.getsize(path) for path in found.files)
+    paths = list(found.files)
+    seen = {os.path.realpath(path) for path in paths}
     done = 0
-    for path in found.files:
+    for path in paths:  # which grows by what belongs to a file
         one = FileReport(path=path)
         account.files.append(one)
+        total = done + sum(os.path.getsize(rest) for rest in paths[len(account.files) - 1 :])
 
-        def step(size: int, path: str = path, before: int = done) -> None:
+        def step(size: int, path: str = path, before: int = done, total: int = total) -> None:
             if progress is not None:
                 progress(min(before + size, total), total, path)
 
@@ -142,6 +147,10 @@ def _read_files(
         # A folder may hold other files too; what was named, or whose format was, may not.
         if one.format is None and (path in found.named or len(wanted) == 1):
             raise FormatError(_unknown(one, wanted))
+        for companion in companions(path, one.format or "") if join else ():
+            if (real := os.path.realpath(companion)) not in seen:
+                seen.add(real)
+                paths.append(companion)
 
 
 def _read_file(
@@ -171,7 +180,11 @@ def _read_file(
         record = _take(line, format, account)
         if record is None:
             continue
-        outcomes = reader.parse(record, line)
+        try:
+            outcomes = reader.parse(record, line)
+        except RecursionError:  # decoded just so, and too deep for anything else
+            account.drop(MALFORMED, line.number)
+            continue
         account.extra_traces += len(outcomes) - 1
         for nth, outcome in enumerate(outcomes):
             if isinstance(outcome, Row):
@@ -204,8 +217,6 @@ def _recognise(line: Line, wanted: tuple[Format, ...], account: FileReport) -> F
 def _take(line: Line, format: Format, account: FileReport) -> Any:
     """A line in a format's shape; None, and accounted for, where it is no record of it."""
     try:
-        if not line.utf8:
-            raise msgspec.DecodeError
         record = format.decoder.decode(line.data)
     except (msgspec.MsgspecError, RecursionError):
         line.repaired, reason, notes = repair(line)

@@ -29,7 +29,7 @@ ANNOTATION = "annotation_joined"
 ANNOTATION_UNMATCHED = "annotation_unmatched"
 
 REASONS = {
-    MALFORMED: "not JSON",
+    MALFORMED: "not JSON, or nested too deeply",
     TORN: "the file ends inside this line",
     TWO_RECORDS: "a second object starts on the same line",
     NOT_AN_OBJECT: "JSON, but not an object",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from bisect import bisect_right
 from operator import attrgetter, itemgetter
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from advlib.adapters._report import DUPLICATE, SUPERSEDED, FileReport
+from advlib.adapters._report import DUPLICATE, SUPERSEDED, FileReport, FormatError
 from advlib.adapters.schema import (
     FAILED,
     MASKED,
@@ -119,6 +120,8 @@ class Collector:
         self._pending.append(row)
         if row.prompt is not None:
             self._chars += len(row.prompt)
+        if row.failure_reason is not None:
+            self._chars += len(row.failure_reason)
         if len(self._pending) >= BATCH_ROWS or self._chars >= BATCH_CHARS:
             self._flush()
 
@@ -161,7 +164,12 @@ class Collector:
         """Everything collected, in the order of reading."""
         if not self._tables:
             return SCHEMA.empty_table()
-        table = pa.concat_tables(self._tables, promote_options="permissive")
+        try:
+            table = pa.concat_tables(self._tables, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise FormatError(
+                f"files with columns of one name and different types: {error}"
+            ) from None
         self._tables = []
         return table
 
@@ -199,6 +207,6 @@ class Collector:
 def _infer(column: list[Any]) -> pa.Array:
     try:
         return pa.array(column)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+    except (pa.ArrowException, OverflowError, RecursionError):
         # Mixed types: kept as JSON text rather than lost.
-        return pa.array([None if x is None else msgspec.json.encode(x).decode() for x in column])
+        return pa.array([None if x is None else json.dumps(x, ensure_ascii=False) for x in column])

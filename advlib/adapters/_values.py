@@ -137,9 +137,9 @@ def whole(item: Any) -> int | None:
     """An integer that fits 64 bits, or None."""
     if item is None or item is UNSET:
         return None
-    if type(item) is int and -(2**63) <= item < 2**63:
-        return item
-    if isinstance(item, bool) or not isinstance(item, int | float) or not math.isfinite(item):
+    if type(item) is int:
+        return item if -(2**63) <= item < 2**63 else None
+    if type(item) is not float or not _isfinite(item):
         return None
     result = int(item)
     return result if result == item and abs(result) < 2**63 else None

@@ -92,7 +92,8 @@ def open_file(session: Session, account: FileReport) -> FileReader:
         for trace in traces or (None,):
             row = _row(trace, episode) if trace else _without_traces(episode)
             if row.kind == "grade":
-                grades.add(row.rollout_id or "")
+                if row.rollout_id is not None:
+                    grades.add(row.rollout_id)
                 outcomes.append(GRADE_TRACE)
                 continue
             _name_group(row, trace, episode, session, account, line.number)

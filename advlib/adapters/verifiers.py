@@ -73,6 +73,9 @@ class Rollout(msgspec.Struct, gc=False):
     completion: msgspec.Raw | msgspec.UnsetType = UNSET  # only whether it is there
 
 
+_NO_ERROR = (UNSET, None, False, "")
+
+
 class _Content(msgspec.Struct, frozen=True, gc=False):
     """Hashes of what a task consists of; empty where a row has none of it."""
 
@@ -139,13 +142,15 @@ def open_file(session: Session, account: FileReport) -> FileReader:
             step=whole(rollout.step),
             advantage=number(rollout.advantage),
         )
-        error = rollout.error or None
+        error = None if rollout.error in _NO_ERROR else rollout.error
         if error is not None:
             detail = error if isinstance(error, dict) else {"message": error}
             row.failure_kind = text_of(detail.get("error"))
             row.failure_reason = text_of(detail.get("message"), detail.get("error_chain_str"))
         row.judge(reason, failed=error is not None)
-        example = label(rollout.example_id) or label(rollout.id)
+        example = label(rollout.example_id)
+        if example is None and type(rollout.id) is int:  # a string would be one rollout's own
+            example = str(rollout.id)
         if example is None and not task.content.full:
             raise FormatError(
                 f"{account.path}:{line.number}: no task to group by: looked for `example_id` or "

@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 
 from advlib import _checks
 from advlib._batch import GROUPS, ROWS, core, flat_batch, warn_if_alone
-from advlib._segments import centred, segments, spread
+from advlib._segments import Centred, Segments, centred, segments, spread
 from advlib.estimators._standing import candidates, check_candidates, win_rates
 
 Values = ArrayLike | Sequence[Any]
@@ -139,19 +139,16 @@ def _gar(
     hacks = jnp.zeros_like(groups.valid) if hacks is None else whose.shared(hacks)
     leads = groups.only(whose.first)
     counted = leads if by_candidate else groups
-    # Rounding in a mean must not lift a reward that equals it: "above" is above by more than that.
-    above = 32 * jnp.finfo(rewards.dtype).eps
-
     original = centred(leads, rewards)
     mixed = groups.rows(~original.constant)
-    passed = whose.shared(leads.valid & (original.deviation > above))
+    passed = whose.shared(leads.valid & (original.deviation > _noise(groups, original)))
     floor = groups.rows(spread(counted, rewards).lowest)
     drops = hacks & mixed & jnp.isfinite(rewards)  # the floor must not hide an unmasked NaN
     dropped = jnp.where(drops, floor, rewards)
     stats = centred(counted, dropped, rows=groups.valid)
     deviation = stats.deviation  # A of Eq. 3, in units of the group's range
 
-    positive = groups.valid & mixed & (deviation > above)
+    positive = groups.valid & mixed & (deviation > _noise(groups, stats))
     ranked = groups.only(passed & ~hacks & (tiers >= 0))
     rates = whose.shared_float(win_rates(ranked.only(whose.first), tiers, rewards.dtype))
     rates = jnp.where(positive, jnp.where(ranked.valid, rates, 0.5), 0)
@@ -169,6 +166,12 @@ def _gar(
     centre = sums[:, 0] / jnp.maximum(sums[:, 1], 1)
     advantages = (redistributed - groups.rows(centre)) * groups.rows(stats.scale)
     return GarCredit(jnp.where(groups.valid, advantages, 0), rates, credit, scale)
+
+
+def _noise(groups: Segments, stats: Centred) -> Array:
+    """How far off a reward that equals the mean may seem, by rounding, in units of the range."""
+    rounding = 32 + 4 * jnp.abs(stats.mean) / stats.scale
+    return groups.rows(jnp.finfo(stats.mean.dtype).eps * rounding)
 
 
 def hack_floor(

@@ -136,7 +136,7 @@ def _leave_one_out(
 ) -> Array:
     groups = segments(ids, where, num_groups, axes)
     stats = centred(groups, rewards)
-    advantages = deviations(groups, stats) * groups.rows(others(stats.count))
+    advantages = deviations(groups, stats) * groups.rows(others(stats.num_valid))
     return finish(groups, stats, advantages, rewards, fallback)
 
 

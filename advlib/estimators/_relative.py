@@ -30,7 +30,8 @@ def grouped(
 ) -> FlatBatch:
     _checks.one_of("fallback", fallback, _FALLBACKS)
     batch = flat_batch([("rewards", rewards, "float")], group_ids, where, num_groups, axis_name)
-    warn_if_alone(batch, whole_batch=fallback.startswith("batch"))
+    in_batch = fallback.startswith("batch")
+    warn_if_alone(batch, whole_batch=in_batch, has_fallback=not in_batch)
     return batch
 
 
@@ -53,7 +54,9 @@ def others(count: Array) -> Array:
 
 def standard_deviation(stats: Centred, ddof: int) -> Array:
     """Per-group standard deviation, in the unit of the rewards; 1 where the group is constant."""
-    variance = jnp.where(stats.constant, 1, stats.square_sum) / jnp.maximum(stats.count - ddof, 1)
+    variance = jnp.where(stats.constant, 1, stats.square_sum) / jnp.maximum(
+        stats.num_valid - ddof, 1
+    )
     return stats.scale * jnp.sqrt(jnp.where(stats.constant, 1, variance))
 
 
@@ -83,7 +86,7 @@ def finish(
         instead = deviations(everyone, batch)
         baseline = rewards - instead
         if fallback == "batch_leave_one_out":
-            instead = instead * others(batch.count)
+            instead = instead * others(batch.num_valid)
             baseline = rewards - instead
         if in_mean:
             instead = over_mean(instead, jnp.where(groups.valid, baseline, 1))
@@ -91,5 +94,5 @@ def finish(
             eps, ddof = in_std
             instead = instead / jnp.where(batch.constant, 1, standard_deviation(batch, ddof) + eps)
             instead = jnp.where(batch.constant, 0, instead)
-    alone = groups.rows(stats.count) < 2
+    alone = groups.rows(stats.num_valid) < 2
     return jnp.where(groups.valid, jnp.where(alone, instead, advantages), 0)

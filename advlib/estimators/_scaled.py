@@ -155,7 +155,7 @@ def leave_one_out_normalized(
 ) -> Array:
     groups = segments(ids, where, num_groups, axes)
     stats = centred(groups, rewards)
-    count = groups.rows(stats.count)
+    count = groups.rows(stats.num_valid)
     deviation = stats.deviation
     # Taking i out of the sum of squares cancels badly where i holds most of it, and at most one row
     # of a group does: the farthest one. Its peers are summed afresh.
@@ -164,13 +164,13 @@ def leave_one_out_normalized(
     near = centred(groups.only(~lone_far), rewards)
     near_squares = near.square_sum * (near.scale / stats.scale) ** 2
     near_squares = jnp.where(near.constant, 0, near_squares)
-    taken_out = groups.rows(stats.square_sum) - deviation**2 * groups.rows(others(stats.count))
+    taken_out = groups.rows(stats.square_sum) - deviation**2 * groups.rows(others(stats.num_valid))
     squares = jnp.where(lone_far, groups.rows(near_squares), taken_out)
     # Peers are all equal exactly where the only row that differs is i itself.
     equal_peers = groups.rows(stats.constant) | (lone_far & groups.rows(near.constant))
     divided = ~equal_peers & (count > 2) & groups.valid
     variance = jnp.where(divided, squares, 1) / jnp.where(divided, count - 1 - ddof, 1)
     std = groups.rows(stats.scale) * jnp.sqrt(variance)
-    advantages = deviations(groups, stats) * groups.rows(others(stats.count))
+    advantages = deviations(groups, stats) * groups.rows(others(stats.num_valid))
     advantages = jnp.where(divided, advantages / jnp.where(divided, std + eps, 1), advantages)
     return finish(groups, stats, advantages, rewards, fallback, in_std=(eps, ddof))

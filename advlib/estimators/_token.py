@@ -19,8 +19,8 @@ from advlib._batch import core
 
 Values = ArrayLike | Sequence[Any]
 
-_BLOCK = 32  # tokens in a block: as many as one word has bits
-_LEAST_DECAY = 1 / 8  # below it, decay^-32 leaves float32
+_BLOCK = 16  # tokens; measured: smaller blocks wait for memory, larger ones multiply zeros
+_LEAST_DECAY = 1 / 64  # below it, decay^-16 nears the end of float32
 
 
 def gae(
@@ -92,6 +92,8 @@ def gae(
 def _gae(
     rewards: Array, values: Array, discount: ArrayLike, lam: ArrayLike, bootstrap: Array
 ) -> Array:
+    if rewards.size == 0:
+        return rewards
     last = jnp.broadcast_to(bootstrap, rewards.shape[:-1])[..., None]
     next_values = jnp.concatenate([values[..., 1:], last.astype(values.dtype)], axis=-1)
     deltas = rewards + discount * next_values - values
@@ -99,28 +101,43 @@ def _gae(
 
 
 def _decayed_sum(x: Array, decay: Array) -> Array:
-    """Σ_{j ≥ t} decay^{j-t} x_j along the last axis.
-
-    Inside a block the sum is x @ W with W_{jt} = decay^{j-t}; the blocks' own sums are the same
-    problem again, 32 times shorter, with decay^32.
-    """
-    steps = x.shape[-1]
-    width = min(_BLOCK, steps)
-    if width == 0:
-        return x
-    powers = _powers(decay, width)
-    lag = jnp.arange(width)[:, None] - jnp.arange(width)[None, :]
+    """Σ_{j ≥ t} decay^{j-t} x_j along the last axis: x @ W with W_{jt} = decay^{j-t}, by blocks."""
+    steps, shape = x.shape[-1], x.shape[:-1]
+    blocks = _blocks(x)
+    powers = _powers(decay, _BLOCK)
+    lag = jnp.arange(_BLOCK)[:, None] - jnp.arange(_BLOCK)[None, :]
     weights = jnp.where(lag >= 0, powers[jnp.abs(lag)], 0)
-    if steps == width:
-        return jnp.matmul(x, weights, precision=jax.lax.Precision.HIGHEST)
-    padding = [(0, 0)] * (x.ndim - 1) + [(0, -steps % width)]
-    blocks = jnp.pad(x, padding).reshape(*x.shape[:-1], -1, width)
     inside = jnp.matmul(blocks, weights, precision=jax.lax.Precision.HIGHEST)
-    totals = _decayed_sum(inside[..., 0], powers[width])
-    after = jnp.concatenate([totals[..., 1:], jnp.zeros_like(totals[..., :1])], axis=-1)
+    whole = inside[..., 0]
+    end = jnp.zeros(shape, x.dtype)
+    incoming = _incoming(whole, jnp.broadcast_to(powers[_BLOCK], whole.shape), end)
     reach = jnp.broadcast_to(jnp.flip(powers[1:]), inside.shape)
-    out = inside + after[..., None] * reach
-    return out.reshape(*x.shape[:-1], -1)[..., :steps]
+    return (inside + incoming[..., None] * reach).reshape(*shape, -1)[..., :steps]
+
+
+def _blocks(x: Array) -> Array:
+    """(..., T) to (..., blocks, _BLOCK), filled up with zeros at the end, where nothing follows."""
+    extra = -x.shape[-1] % _BLOCK
+    if extra:
+        x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, extra)])
+    return x.reshape(*x.shape[:-1], -1, _BLOCK)
+
+
+def _varying_like(end: Array, tokens: Array) -> Array:
+    """Let a scan's start vary over the mesh axes that its tokens vary over, by naming one."""
+    return jnp.where(jnp.zeros_like(end, dtype=bool), tokens[..., 0], end)
+
+
+def _incoming(whole: Array, through: Array, end: Array) -> Array:
+    """What each block gets from the one after it, which passes on whole + through · its own."""
+
+    def step(later: Array, block: tuple[Array, Array]) -> tuple[Array, Array]:
+        own, kept = block
+        return own + kept * later, later
+
+    by_block = (jnp.moveaxis(whole, -1, 0), jnp.moveaxis(through, -1, 0))
+    end = _varying_like(end, whole)
+    return jnp.moveaxis(jax.lax.scan(step, end, by_block, reverse=True)[1], 0, -1)
 
 
 def _powers(base: Array, highest: int) -> Array:
@@ -146,7 +163,7 @@ def _gae_masked(
 
     U_t = γλ (r_t + U_{t+1}) + (γ - γλ) V_t  if trained, else U_{t+1};    A_t = r_t - V_t + U_{t+1}
     """
-    if rewards.shape[-1] == 0:
+    if rewards.size == 0:
         return rewards
     # Selected before any arithmetic: a NaN in a masked slot must reach neither value nor gradient.
     rewards = jnp.where(mask, rewards, 0)
@@ -154,8 +171,6 @@ def _gae_masked(
     decay = jnp.asarray(discount * lam, rewards.dtype)
     own = decay * rewards + (discount - decay) * values
     end = jnp.broadcast_to(discount * bootstrap.astype(own.dtype), own.shape[:-1])
-    # A scan's carry varies over the mesh axes that its tokens vary over: said by naming one.
-    end = jnp.where(jnp.zeros_like(end, dtype=bool), own[..., 0], end)
     passed = jax.lax.cond(
         decay < _LEAST_DECAY, _passed_by_scan, _passed_by_blocks, own, mask, decay, end
     )
@@ -170,6 +185,7 @@ def _passed_by_scan(own: Array, mask: Array, decay: Array, end: Array) -> Array:
         return jnp.where(kept, gain + decay * later, later), later
 
     by_time = (jnp.moveaxis(own, -1, 0), jnp.moveaxis(mask, -1, 0))
+    end = _varying_like(end, own)
     return jnp.moveaxis(jax.lax.scan(step, end, by_time, reverse=True)[1], 0, -1)
 
 
@@ -182,13 +198,12 @@ def _passed_by_blocks(own: Array, mask: Array, decay: Array, end: Array) -> Arra
     """
     steps, shape = own.shape[-1], own.shape[:-1]
     decay = jnp.maximum(decay, _LEAST_DECAY)  # the other branch's values must stay finite
-    width = [(0, 0)] * len(shape) + [(0, -steps % _BLOCK)]
-    own, mask = (jnp.pad(x, width).reshape(*shape, -1, _BLOCK) for x in (own, mask))
+    own, mask = _blocks(own), _blocks(mask)
     # One word holds a block's mask; counting its lowest bits counts trained tokens.
     place = jax.lax.broadcasted_iota(jnp.uint32, own.shape, own.ndim - 1)
     word = jnp.where(mask, jnp.uint32(1) << place, jnp.uint32(0))
     word = jnp.sum(word, axis=-1, keepdims=True, dtype=jnp.uint32)
-    through = jnp.uint32(0xFFFFFFFF) >> (_BLOCK - 1 - place)
+    through = jnp.uint32(0xFFFFFFFF) >> (31 - place)
     count = jax.lax.population_count(word & through).astype(own.dtype)
     total = jax.lax.population_count(word[..., 0]).astype(own.dtype)
     log_decay = jnp.log2(decay)
@@ -200,11 +215,6 @@ def _passed_by_blocks(own: Array, mask: Array, decay: Array, end: Array) -> Arra
     whole_block = scaled[..., 0] + later[..., 0]
     through_block = jnp.exp2(log_decay * total)
 
-    def step(incoming: Array, block: tuple[Array, Array]) -> tuple[Array, Array]:
-        gain, weight = block
-        return gain + weight * incoming, incoming
-
-    by_block = (jnp.moveaxis(whole_block, -1, 0), jnp.moveaxis(through_block, -1, 0))
-    incoming = jnp.moveaxis(jax.lax.scan(step, end, by_block, reverse=True)[1], 0, -1)
+    incoming = _incoming(whole_block, through_block, end)
     passed = (later + (through_block * incoming)[..., None]) * jnp.exp2(-log_decay * count)
     return passed.reshape(*shape, -1)[..., :steps]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,26 @@ def test_formats_side_by_side(tmp_path: Path) -> None:
     assert [f.format for f in adapters.report(table).files] == ["verifiers", "prime_rl", None]
     with pytest.raises(adapters.FormatError, match=r"c\.jsonl:1"):
         read([tmp_path / "a.jsonl", tmp_path / "c.jsonl"])
+
+
+def test_companions_are_of_the_files_own_format(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "results.jsonl", legacy())
+    write_lines(tmp_path / "annotations" / "a.jsonl", {"trace_id": "a", "info": {}})
+    for format in ("auto", "verifiers"):
+        assert read(path, format).num_rows == 1
+
+
+def test_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(adapters.FormatError, match=r"pipe\.jsonl: a pipe or device"):
+        adapters.read(tmp_path / "pipe.jsonl")
+
+
+def test_name_that_is_not_utf8(tmp_path: Path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.jsonl")
+    try:
+        Path(path).write_text(GOOD)
+    except OSError:
+        return  # a file system that has no such names
+    with pytest.raises(adapters.FormatError, match="name is not UTF-8"):
+        adapters.read(path)

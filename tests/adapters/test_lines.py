@@ -101,14 +101,20 @@ def test_whole_surrogate_pair_is_one_character(tmp_path: Path) -> None:
     assert prompts(write_lines(tmp_path / "r.jsonl", line)) == ["\U0001d435"]
 
 
-@pytest.mark.parametrize("field", ["prompt", "completion"])
-def test_bytes_that_are_not_utf8(tmp_path: Path, field: str) -> None:
-    bad = json.dumps(legacy(**{field: "x"})).encode().replace(b'"x"', b'"a\xff\xc3("')
+def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
+    bad = json.dumps(legacy(prompt="x")).encode().replace(b'"x"', b'"a\xff\xc3("')
     table = read(write_lines(tmp_path / "r.jsonl", GOOD, bad, GOOD))
-    assert table.num_rows == 3
+    assert table.column("prompt").to_pylist()[1] == "a\ufffd\ufffd("
     assert adapters.report(table).files[0].notes["bad_utf8"].lines == [2]
-    if field == "prompt":
-        assert table.column("prompt").to_pylist()[1] == "a\ufffd\ufffd("
+
+
+@pytest.mark.parametrize("odd", [b"\xff\xc3(", rb"\ud835"])
+def test_odd_text_that_the_table_does_not_take(tmp_path: Path, odd: bytes) -> None:
+    """It is skipped unseen, be it a value or a name, and harms nothing."""
+    row = json.dumps(legacy(completion="x", y=2)).encode()
+    for bad in (row.replace(b'"x"', b'"%b"' % odd), row.replace(b'"y"', b'"%b"' % odd)):
+        table = read(write_lines(tmp_path / "r.jsonl", GOOD, bad, GOOD))
+        assert table.column("reward").to_pylist() == [1.0, 1.0, 1.0]
 
 
 def test_very_long_line(tmp_path: Path) -> None:
@@ -188,6 +194,37 @@ def test_integers_beyond_64_bits(tmp_path: Path) -> None:
     row = rows(write_lines(tmp_path / "r.jsonl", line))[0]
     assert row["task"].startswith(f"{2**70}:")
     assert (row["response_length"], row["step"]) == (None, None)
+
+
+@pytest.mark.parametrize("digits", [310, 399, 4000, 4500])
+def test_integers_beyond_every_number(tmp_path: Path, digits: int) -> None:
+    big = "9" * digits
+    line = '{"example_id":0,"prompt":"p","reward":BIG,"step":BIG,"metrics":{"m":BIG}}'
+    row = rows(write_lines(tmp_path / "r.jsonl", line.replace("BIG", big)))[0]
+    assert (row["invalid_reason"], row["step"]) == (schema.INFINITE, None)
+    assert row["reward_components"] == [("m", None)]
+
+
+@pytest.mark.parametrize("name", ["prompt", "info", "reward", "metrics", "error", "extra"])
+def test_nesting_near_the_limit(tmp_path: Path, name: str) -> None:
+    """Whatever depth each decoder stops at, nothing but a row or a reported line comes out."""
+    lines = [GOOD]
+    for depth in (50, 150, *range(300, 1100, 50), 3000):
+        deep = "[" * depth + "]" * depth
+        content = '[{"content":' * depth + "1" + "}]" * depth
+        row = legacy(depth, **{name: 0})
+        lines += [
+            json.dumps(row).replace(f'"{name}": 0', f'"{name}": {x}') for x in (deep, content)
+        ]
+    table = read(write_lines(tmp_path / "r.jsonl", *lines))
+    assert table.num_rows >= 1
+    assert set(reported(table)) <= {"malformed"}
+    own = json.dumps(table.slice(0, 1).to_pylist()[0] | {"reward_components": None})
+    made = [
+        own.replace('"valid"', f'"{name}_x": {"[" * n}{"]" * n}, "valid"').replace(":1", f":{n}")
+        for n in range(100, 1000, 60)
+    ]
+    read(write_lines(tmp_path / "own.jsonl", *made))
 
 
 def zstd(data: bytes) -> bytes:

@@ -84,9 +84,12 @@ def test_metrics_stand_before_flat_ones(tmp_path: Path) -> None:
          "lost"),
         ({"error": "InfraError", "error_chain_str": "a -> b"}, "InfraError", "a -> b"),
         ("timeout", None, "timeout"),
+        ({}, None, None),
     ],
 )  # fmt: skip
-def test_error_is_a_failure(tmp_path: Path, error: Any, kind: str | None, reason: str) -> None:
+def test_error_is_a_failure(
+    tmp_path: Path, error: Any, kind: str | None, reason: str | None
+) -> None:
     got = rows(write_lines(tmp_path / "r.jsonl", legacy(0, 0.0, error=error)))[0]
     assert (got["valid"], got["invalid_reason"]) == (False, schema.FAILED)
     assert (got["failure_kind"], got["failure_reason"]) == (kind, reason)
@@ -165,6 +168,11 @@ class TestTasks:
         made = [legacy(None, 1, p) for p in ("a", "b", "a")]
         groups = self.groups(write_lines(tmp_path / "r.jsonl", *made))
         assert groups[0] == groups[2] != groups[1]
+
+    def test_a_string_named_id_is_a_rollouts_own(self, tmp_path: Path) -> None:
+        """BR-18."""
+        made = [{"id": f"u{i}", "prompt": "p", "reward": i % 2} for i in range(4)]
+        assert len(set(self.groups(write_lines(tmp_path / "r.jsonl", *made)))) == 1
 
     def test_the_name_id_counts_too(self, tmp_path: Path) -> None:
         row = {"id": 4, "prompt": "p", "completion": [], "reward": 1}

@@ -233,6 +233,13 @@ class TestOwnLines:
         assert table.column("y").to_pylist() == [1.5, None]
         assert table.column("z").to_pylist() == [None, "t"]
 
+    def test_files_that_disagree_on_a_column(self, tmp_path: Path) -> None:
+        line = self.line(tmp_path)
+        one = write_lines(tmp_path / "a.jsonl", {**line, "rollout_id": "1", "z": 1})
+        two = write_lines(tmp_path / "b.jsonl", {**line, "rollout_id": "2", "z": "t"})
+        with pytest.raises(adapters.FormatError, match=r"one name and different types.* z "):
+            read([one, two])
+
     def test_same_rows_twice(self, tmp_path: Path) -> None:
         line = self.line(tmp_path)
         adapters.write(read(write_lines(tmp_path / "a.jsonl", line)), tmp_path / "b.parquet")
