@@ -82,9 +82,7 @@ def _split(buffer: bytearray, end: int, account: FileReport, *, ended: bool) -> 
         start = stop + 1
         account.lines += 1
         # Almost every line starts with a brace: only the others are worth copying to look at.
-        if (not data or data[0] != _BRACE) and not bytes(data).removeprefix(
-            codecs.BOM_UTF8
-        ).strip():
+        if (not data or data[0] != _BRACE) and _is_blank(data):
             account.blank_lines += 1
             continue
         yield Line(account.lines, data, ended)

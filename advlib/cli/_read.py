@@ -16,8 +16,30 @@ from advlib.cli._show import console
 if TYPE_CHECKING:  # the command line knows the formats' names before it needs Arrow
     import pyarrow as pa
 
-Paths = Annotated[list[str], typer.Argument(help="Files, folders or globs.", show_default=False)]
 FORMATS = ("auto", "verifiers", "prime_rl", "nemo_gym", "graded_solutions", "advlib")
+ROWS = "Which rollouts, in which groups"  # a panel of the help
+
+# What several commands ask in the same words.
+Paths = Annotated[list[str], typer.Argument(help="Files, folders or globs.", show_default=False)]
+Format = Annotated[
+    str, typer.Option(metavar="NAME", help=f"{', '.join(FORMATS)}.", rich_help_panel=ROWS)
+]
+Reward = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="The reward, a component of it, or a numeric column.",
+        rich_help_panel=ROWS,
+    ),
+]
+CountAsZero = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KIND",
+        help="Rows invalid for this failure kind or reason count, with reward 0.",
+        rich_help_panel=ROWS,
+    ),
+]
 LONG = 32 << 20  # bytes from which reading takes long enough to show a bar
 
 

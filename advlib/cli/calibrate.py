@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from advlib.cli._read import FORMATS, Paths
+from advlib.cli._read import CountAsZero, Format, Paths, Reward
 
 GATE_FAILED = 3
-_ROWS, _KERNEL, _GATE, _OUT = (
-    "Which rollouts",
+_KERNEL, _GATE, _OUT = (
     "Which kernels, and how to estimate",
     "Checks that were agreed on beforehand",
     "What comes out",
@@ -64,26 +63,9 @@ def calibrate(
             rich_help_panel=_KERNEL,
         ),
     ] = "auto",
-    format: Annotated[
-        str,
-        typer.Option(metavar="NAME", help=f"{', '.join(FORMATS)}.", rich_help_panel=_ROWS),
-    ] = "auto",
-    reward: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="The reward, a component of it, or a numeric column.",
-            rich_help_panel=_ROWS,
-        ),
-    ] = "reward",
-    count_as_zero: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KIND",
-            help="Rows invalid for this failure kind or reason count, with reward 0.",
-            rich_help_panel=_ROWS,
-        ),
-    ] = None,
+    format: Format = "auto",
+    reward: Reward = "reward",
+    count_as_zero: CountAsZero = None,
     gate: Annotated[
         str | None,
         typer.Option(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from advlib.cli._read import FORMATS, Paths
+from advlib.cli._read import ROWS, CountAsZero, Format, Paths, Reward
 
 # Named here too, so that --help does without what computes them.
 NAMES = (
@@ -20,7 +20,7 @@ NAMES = (
     "gar",
     "rank_margin",
 )
-_ROWS, _ESTIMATOR, _OUT = "Which rollouts, in which groups", "Of the estimator", "What comes out"
+_ESTIMATOR, _OUT = "Of the estimator", "What comes out"
 
 
 def score(
@@ -31,40 +31,23 @@ def score(
             "--estimator", "-e", metavar="NAME", help=f"{', '.join(NAMES)}.", show_default=False
         ),
     ],
-    format: Annotated[
-        str,
-        typer.Option(metavar="NAME", help=f"{', '.join(FORMATS)}.", rich_help_panel=_ROWS),
-    ] = "auto",
-    reward: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="The reward, a component of it, or a numeric column.",
-            rich_help_panel=_ROWS,
-        ),
-    ] = "reward",
+    format: Format = "auto",
+    reward: Reward = "reward",
     group_by: Annotated[
         list[str] | None,
         typer.Option(
             metavar="COLUMNS",
             help=r"Columns that together name a group. \[default: group]",
-            rich_help_panel=_ROWS,
+            rich_help_panel=ROWS,
         ),
     ] = None,
     group_size: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Warn about groups of another size.", rich_help_panel=_ROWS
+            min=1, metavar="N", help="Warn about groups of another size.", rich_help_panel=ROWS
         ),
     ] = None,
-    count_as_zero: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KIND",
-            help="Rows invalid for this failure kind or reason count, with reward 0.",
-            rich_help_panel=_ROWS,
-        ),
-    ] = None,
+    count_as_zero: CountAsZero = None,
     fallback: Annotated[
         str | None,
         typer.Option(
