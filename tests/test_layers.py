@@ -57,8 +57,12 @@ OUTER_WORLD = {
     "datetime",
     "subprocess",
     "socket",
-    "json",
     "tempfile",
+}
+# What of it a file may know all the same, and why.
+KNOWN_OUTSIDE = {
+    "text/_tfidf.py": {"os", "pathlib"},  # a fitted vocabulary is saved and loaded
+    "estimators/_kernel_host.py": {"os"},  # how many processors its threads may use
 }
 
 
@@ -139,8 +143,9 @@ def test_arrays_know_no_files_and_no_clocks(path: Path) -> None:
     part = part_of(path)
     if FLOORS.get(part, 9) > FLOORS["diagnostics"] or part == "grading":
         return
+    outside = OUTER_WORLD - KNOWN_OUTSIDE.get(path.relative_to(PACKAGE).as_posix(), set())
     for module, _, line in imports(path):
-        assert module.split(".")[0] not in OUTER_WORLD, f"{path.name}:{line} imports {module}"
+        assert module.split(".")[0] not in outside, f"{path.name}:{line} imports {module}"
 
 
 def test_adapters_know_no_estimator() -> None:
