@@ -277,7 +277,9 @@ def _slug(report: dict[str, Any]) -> str:
     devices = {
         line["device"] for theme in report["themes"].values() for line in theme["about"].values()
     }
-    words = [machine["processor"], f"{machine['cores']} cores", *sorted(devices - {"cpu"})]
+    # A run of some themes does not take the place of a record of others.
+    some = [] if set(report["themes"]) == set(THEMES) else list(report["themes"])
+    words = [*some, machine["processor"], f"{machine['cores']} cores", *sorted(devices - {"cpu"})]
     return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
 
 
