@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-ENOUGH = 64  # tasks below which 95 % intervals hold the truth less often than that
+ENOUGH = 64  # tasks below which a ratio says little about others, whatever its interval says
 WORTH_A_LOOK = 1.01  # lower bound from which a temperature that was not settled on is mentioned
 
 Estimate = Mapping[str, Any]
@@ -38,7 +38,7 @@ def advice(document: Mapping[str, Any]) -> str:
         return (
             f"Too few tasks to choose by, so use batch_leave_one_out or measure more: "
             f"{kernel['title']} at T = {at} reads {best['ratio']:.3f} on {best['num_tasks']}, "
-            f"and below {ENOUGH} tasks such numbers and their intervals cannot be trusted."
+            f"and below {ENOUGH} tasks such a number says little about other tasks."
         )
     told = f"{kernel['title']} at T = {at} is worth {_times(best)}"
     plain = f"the mean of the others at B = {document['batch_size']}"

@@ -188,7 +188,8 @@ def _few(estimated: list[list[Any]]) -> list[str]:
     if used >= ENOUGH:
         return []
     return [
-        f"{used} tasks: below {ENOUGH} the intervals are too narrow, more so the fewer there are"
+        f"{used} tasks: below {ENOUGH} a ratio says little about other tasks, and far below its "
+        "interval is too narrow"
     ]
 
 
