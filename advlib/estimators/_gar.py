@@ -196,7 +196,8 @@ def hack_floor(
         axis_name: as in :func:`gar`.
 
     Returns:
-        (B,) rewards; 0 where masked, to be used with the same ``where``.
+        (B,) rewards; 0 where masked, to be used with the same ``where``. The floor is a constant:
+        no gradient goes from a dropped hack to the sample that holds the minimum.
 
     Raises:
         TypeError, ValueError: as :func:`advlib.group_mean`.
