@@ -112,6 +112,7 @@ def flat_batch(
         ValueError: shapes differ, an id is out of range, a valid number is not finite.
     """
     first = columns[0][0]
+    columns = [(name, _read_once(name, value), kind) for name, value, kind in columns]
     data = tuple(
         None if value is None else _checks.column(name, value, kind)
         for name, value, kind in columns
@@ -136,6 +137,11 @@ def flat_batch(
     )
     _check_values(batch, columns)
     return _pad(batch) if batch.on_host else batch
+
+
+def _read_once(name: str, value: Any) -> Any:
+    """A list as an array, so that the checks below need not convert it again."""
+    return value if value is None or isinstance(value, jax.Array) else _checks.as_numpy(name, value)
 
 
 def _check_values(batch: FlatBatch, columns: Sequence[Entry]) -> None:

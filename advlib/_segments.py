@@ -126,11 +126,15 @@ def spread(groups: Segments, rewards: Array) -> Spread:
     empty = highest < lowest
     highest = jnp.where(empty, 0, highest)
     lowest = jnp.where(empty, 0, lowest)
+    return Spread(lowest, highest - lowest, is_constant(lowest, highest))
+
+
+def is_constant(lowest: Array, highest: Array) -> Array:
+    """Whether values between these two are all equal, up to 4 units in the last place."""
     magnitude = jnp.maximum(jnp.abs(highest), jnp.abs(lowest))
-    tolerance = 4 * jnp.finfo(rewards.dtype).eps
-    # An infinite or NaN reward that was not masked must stay visible: it is never "constant".
-    constant = (highest - lowest <= tolerance * magnitude) & (magnitude < jnp.inf)
-    return Spread(lowest, highest - lowest, constant)
+    tolerance = 4 * jnp.finfo(lowest.dtype).eps
+    # An infinite or NaN value that was not masked must stay visible: it is never "constant".
+    return (highest - lowest <= tolerance * magnitude) & (magnitude < jnp.inf)
 
 
 class Centred(NamedTuple):

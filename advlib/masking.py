@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from advlib import _checks, _mesh
 from advlib._batch import core
+from advlib._segments import is_constant
 
 __all__ = [
     "broadcast_to_tokens",
@@ -167,8 +168,7 @@ def _masked_whiten(x: Array, mask: Array, eps: ArrayLike, *, ddof: int, axes: _m
     if axes:
         top, bottom = jax.lax.pmax(top, axes), jax.lax.pmin(bottom, axes)
     # One value, or equal values, by the inputs: their computed variance need not be 0.
-    tolerance = 4 * jnp.finfo(x.dtype).eps * jnp.maximum(jnp.abs(top), jnp.abs(bottom))
-    varied = ~(top - bottom <= tolerance)
+    varied = ~(is_constant(bottom, top) | (top < bottom))
     start = jnp.where(jnp.isfinite(bottom), bottom, 0)
     shifted = jnp.where(mask, x - start, 0)
     mean = _masked_mean(shifted, mask, axis=None, axes=axes)

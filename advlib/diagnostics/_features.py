@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from advlib.estimators import _kernel_rows
+
 PAIRS_AT_ONCE = 1 << 16  # cosines in memory: 512 KiB, so that passes over them stay in the cache
 COLUMNS_AT_ONCE = 1 << 23  # of the block matrix below, whose column pointers take 4 bytes each
 
@@ -23,7 +25,7 @@ def unit_rows(features: Any, num_rows: int, row_name: str = "task") -> Any:
         row_name: what a row is, for messages.
 
     Returns:
-        (N, D) float64: an array, or a CSR matrix.
+        (N, D) float64: an array, or a CSR array.
 
     Raises:
         TypeError: the features are not numbers.
@@ -46,15 +48,7 @@ def unit_rows(features: Any, num_rows: int, row_name: str = "task") -> Any:
         )
     if not np.isfinite(values).all():
         raise ValueError("features must be finite; got NaN or infinity")
-    if sparse:
-        squares = np.bincount(_row_of(matrix), weights=matrix.data**2, minlength=num_rows)
-    else:
-        squares = np.einsum("nd,nd->n", matrix, matrix)
-    lengths = np.sqrt(np.where(squares > 0, squares, 1.0))
-    if sparse:
-        matrix.data /= lengths[_row_of(matrix)]
-        return matrix
-    return matrix / lengths[:, None]
+    return _kernel_rows.unit_rows(matrix, None).rows
 
 
 def _row_of(matrix: Any) -> np.ndarray:
