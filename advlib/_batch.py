@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
-from jax.typing import ArrayLike
 
 from advlib import _checks, _mesh
-from advlib._checks import Column, Kind
+from advlib._checks import Column, Kind, Values
 
-Entry = tuple[str, ArrayLike | Sequence[Any] | None, Kind]  # name, value, kind of a (B,) argument
+Entry = tuple[str, Values | None, Kind]  # name, value, kind of a (B,) argument
 ROWS: Any = "rows"
 GROUPS: Any = "groups"  # what the first axis of a core's result counts
 
@@ -93,10 +92,10 @@ class FlatBatch(NamedTuple):
 
 def flat_batch(
     columns: Sequence[Entry],
-    group_ids: ArrayLike | Sequence[Any] | None,
-    where: ArrayLike | Sequence[Any] | None,
+    group_ids: Values | None,
+    where: Values | None,
     num_groups: int | None,
-    axis_name: str | Sequence[str] | None,
+    axis_name: _mesh.Axis,
 ) -> FlatBatch:
     """Check the arguments of an estimator and make one batch of them.
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 Kind = Literal["float", "int", "bool"]
+Values = ArrayLike | Sequence[Any]  # what a public function takes for an array
 Column = np.ndarray | jax.Array
 
 
@@ -48,7 +49,7 @@ def is_host(value: Column | None) -> bool:
     return value is None or isinstance(value, np.ndarray)
 
 
-def column(name: str, value: ArrayLike | Sequence[Any], kind: Kind) -> Column:
+def column(name: str, value: Values, kind: Kind) -> Column:
     """Bring a (B,) argument to an array of its kind: on the host NumPy, on a device JAX.
 
     Args:
@@ -68,7 +69,7 @@ def column(name: str, value: ArrayLike | Sequence[Any], kind: Kind) -> Column:
     return result
 
 
-def array(name: str, value: ArrayLike | Sequence[Any], kind: Kind) -> Column:
+def array(name: str, value: Values, kind: Kind) -> Column:
     """As :func:`column`, for an argument of any number of dimensions."""
     if isinstance(value, jax.Array):
         return _device_column(name, value, kind)

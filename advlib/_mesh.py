@@ -9,12 +9,11 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+Axis = str | Sequence[str] | None  # what a caller may say: `axis_name`
 Axes = tuple[str, ...]
 
 
-def split_axes(
-    arrays: Sequence[jax.Array | np.ndarray | None], axis_name: str | Sequence[str] | None
-) -> Axes:
+def split_axes(arrays: Sequence[jax.Array | np.ndarray | None], axis_name: Axis) -> Axes:
     """The mesh axes over which one batch is split inside ``shard_map``.
 
     Args:

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from advlib import _checks, _mesh
 from advlib._batch import core
+from advlib._checks import Values
 from advlib._segments import is_constant
 
 __all__ = [
@@ -24,8 +25,6 @@ __all__ = [
     "settle_rewards",
     "shift_to_targets",
 ]
-
-Values = ArrayLike | Sequence[Any]
 
 
 def broadcast_to_tokens(advantages: Values, token_mask: Values) -> Array:
@@ -66,7 +65,7 @@ def masked_mean(
     mask: Values,
     axis: int | tuple[int, ...] | None = None,
     *,
-    axis_name: str | Sequence[str] | None = None,
+    axis_name: _mesh.Axis = None,
 ) -> Array:
     """Mean of the values whose mask is True.
 
@@ -96,7 +95,7 @@ def masked_whiten(
     *,
     ddof: int = 1,
     eps: float = 1e-8,
-    axis_name: str | Sequence[str] | None = None,
+    axis_name: _mesh.Axis = None,
 ) -> Array:
     """Shift and scale to mean 0 and standard deviation 1 over the values whose mask is True.
 

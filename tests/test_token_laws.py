@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -228,6 +229,12 @@ def test_masked_mean_and_whitening_equal_the_reference(t: Tokens, data: Any) -> 
         dirty = np.where(mask, x, np.float32(poison))
         assert np.asarray(masking.masked_whiten(dirty, mask, ddof=ddof)).tobytes() == got.tobytes()
         assert np.all(np.isfinite(masking.masked_mean(dirty, mask, axis)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_whitening_hides_no_value_that_was_not_masked(value: float) -> None:
+    x, mask = np.array([1.0, value, 2.0], np.float32), np.array([True, True, True])
+    assert np.all(np.isnan(masking.masked_whiten(x, mask)))
 
 
 def test_whitening_equal_values_is_exactly_zero() -> None:

@@ -7,7 +7,6 @@ its win rate; one factor λ a group restores the total; re-centring restores zer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -16,11 +15,10 @@ from jax.typing import ArrayLike
 
 from advlib import _checks
 from advlib._batch import GROUPS, ROWS, core, flat_batch, warn_if_alone
+from advlib._checks import Values
+from advlib._mesh import Axis
 from advlib._segments import Centred, Segments, centred, segments, spread
 from advlib.estimators._standing import candidates, check_candidates, win_rates
-
-Values = ArrayLike | Sequence[Any]
-Axis = str | Sequence[str] | None
 
 
 class GarCredit(NamedTuple):

@@ -17,11 +17,11 @@ from jax import Array
 
 from advlib import _checks
 from advlib._batch import GROUPS, core, flat_batch
+from advlib._checks import Values
+from advlib._mesh import Axis
 from advlib._segments import centred, segments, spread
 from advlib.estimators._relative import (
-    Axis,
     Fallback,
-    Values,
     deviations,
     finish,
     grouped,

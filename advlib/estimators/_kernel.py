@@ -7,7 +7,6 @@ words and a sparse one over the rest. Repeated rows, in either form, are compute
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
@@ -18,10 +17,11 @@ from jax.typing import ArrayLike
 
 from advlib import _checks
 from advlib._batch import FlatBatch, bucket, flat_batch
+from advlib._checks import Values
+from advlib._mesh import Axis
 from advlib.estimators import _kernel_checks, _kernel_dense, _kernel_host, _kernel_rows
-from advlib.estimators._relative import Axis, Values
 
-Features = ArrayLike | Sequence[Any] | Any
+Features = Values | Any
 Alone = Literal["zero", "raw"]
 
 # Up to here the calls cost more than the arithmetic.

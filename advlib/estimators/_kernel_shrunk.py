@@ -10,9 +10,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from advlib import _checks, _mesh
+from advlib._checks import Values
+from advlib._mesh import Axis
 from advlib.estimators._group import batch_leave_one_out
 from advlib.estimators._kernel import Features, gs1
-from advlib.estimators._relative import Axis, Values
 
 
 class Shrinkage(NamedTuple):

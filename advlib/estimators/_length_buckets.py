@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advlib import _checks
-from advlib.estimators._relative import Values
+from advlib._checks import Values
 
 
 def length_buckets(lengths: Values, *, num_buckets: int = 8) -> np.ndarray:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
 
 from advlib import _checks
 from advlib._batch import FlatBatch, bucket, core, flat_batch, warn_if_alone
+from advlib._checks import Values
+from advlib._mesh import Axis
 from advlib._segments import segments
 from advlib.estimators._standing import candidates, check_candidates, win_rates
-
-Values = ArrayLike | Sequence[Any]
-Axis = str | Sequence[str] | None
 
 HACK_GAP = 1.0  # a large gap, whatever the gaps between honest tiers are
 

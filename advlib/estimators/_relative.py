@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import jax.numpy as jnp
 from jax import Array
@@ -11,10 +10,10 @@ from jax.typing import ArrayLike
 
 from advlib import _checks
 from advlib._batch import FlatBatch, flat_batch, warn_if_alone
+from advlib._checks import Values
+from advlib._mesh import Axis
 from advlib._segments import Centred, Segments, centred
 
-Values = ArrayLike | Sequence[Any]
-Axis = str | Sequence[str] | None
 Fallback = Literal["zero", "raw", "batch_mean", "batch_leave_one_out"]
 
 _FALLBACKS = ("zero", "raw", "batch_mean", "batch_leave_one_out")

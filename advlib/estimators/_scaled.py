@@ -10,11 +10,11 @@ from jax.typing import ArrayLike
 
 from advlib import _checks
 from advlib._batch import core
+from advlib._checks import Values
+from advlib._mesh import Axis
 from advlib._segments import centred, segments
 from advlib.estimators._relative import (
-    Axis,
     Fallback,
-    Values,
     deviations,
     finish,
     grouped,

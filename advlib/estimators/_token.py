@@ -6,9 +6,6 @@ in blocks, as products with a small triangular matrix: a scan would wait for eve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -16,8 +13,7 @@ from jax.typing import ArrayLike
 
 from advlib import _checks, _mesh
 from advlib._batch import core
-
-Values = ArrayLike | Sequence[Any]
+from advlib._checks import Values
 
 _BLOCK = 16  # tokens; measured: smaller blocks wait for memory, larger ones multiply zeros
 _LEAST_DECAY = 1 / 64  # below it, decay^-16 nears the end of float32
