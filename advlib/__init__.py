@@ -28,7 +28,7 @@ from advlib.groups import Groups, encode_groups
 from advlib.masking import broadcast_to_tokens, masked_mean, masked_whiten
 
 if TYPE_CHECKING:
-    from advlib import adapters, diagnostics, masking, text
+    from advlib import adapters, diagnostics, grading, masking, text
 
 __version__ = "0.1.0"
 
@@ -47,6 +47,7 @@ __all__ = [
     "encode_groups",
     "gae",
     "gar",
+    "grading",
     "group_mean",
     "grpo",
     "gs1",
@@ -64,7 +65,7 @@ __all__ = [
     "win_rate",
 ]
 
-_LAZY = ("adapters", "diagnostics", "text")  # they need more than jax and numpy
+_LAZY = ("adapters", "diagnostics", "grading", "text")  # they need more than jax and numpy
 
 
 def __getattr__(name: str) -> Any:

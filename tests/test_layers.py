@@ -40,8 +40,8 @@ ALLOWED = {
     "scipy": {"text", "estimators", "diagnostics"},
     "sklearn": {"text"},
     "threadpoolctl": {"estimators"},  # comes with scikit-learn
-    "msgspec": {"adapters", "cli"},
-    "pyarrow": {"adapters", "cli"},
+    "msgspec": {"adapters", "cli", "grading", "trainer", "experiments"},
+    "pyarrow": {"adapters", "cli", "experiments"},
     "optax": {"trainer"},
     "typer": {"cli"},
     "rich": {"cli"},
