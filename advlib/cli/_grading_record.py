@@ -1,0 +1,142 @@
+"""What a grading was asked to do, on disk, so that only the same grading goes on in its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from advlib.adapters._files import find
+from advlib.cli._errors import Refusal
+from advlib.cli._output import write_text
+from advlib.cli._show import json_text, plain
+
+RUN, JOURNAL, GRADES, SUMMARY = "run.json", "journal.jsonl", "grades.jsonl", "summary.json"
+LINES, TABLE = "annotations.jsonl", "annotations.parquet"
+NAMES = (RUN, JOURNAL, GRADES, SUMMARY, LINES, TABLE)
+
+
+class Privileged(NamedTuple):
+    """A file for the grader's eyes: its name, its text, and what may be told of it."""
+
+    name: str
+    text: str
+    size: int
+    sha256: str
+
+
+def privileged(options: Sequence[str]) -> tuple[Privileged, ...]:
+    """The files of ``--privileged NAME=FILE``.
+
+    Raises:
+        Refusal: no name or no file, a name twice, a file that is not UTF-8.
+        OSError: a file cannot be read.
+    """
+    found: dict[str, Privileged] = {}
+    for option in options:
+        name, equals, path = option.partition("=")
+        if not (equals and name and path):
+            raise Refusal(f"--privileged {option}: wanted NAME=FILE")
+        if name in found:
+            raise Refusal(f"--privileged {option}: the name {name} is given twice")
+        with open(path, "rb") as file:
+            data = file.read()
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Refusal(f"--privileged {option}: the file is not UTF-8 text") from None
+        found[name] = Privileged(name, text, len(data), hashlib.sha256(data).hexdigest())
+    return tuple(found.values())
+
+
+def inputs(paths: Sequence[str]) -> list[dict[str, Any]]:
+    """Each input file with its size and the SHA-256 of its content.
+
+    Raises:
+        FormatError, OSError: a path is not there, or cannot be read.
+    """
+    told = []
+    for path in find(list(paths)).files:
+        told.append({"path": path, "bytes": os.path.getsize(path), "sha256": sha256(path)})
+    return told
+
+
+def sha256(path: str) -> str:
+    """The SHA-256 of a file's content.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def begin(folder: str, record: Mapping[str, Any], *, restart: bool) -> bool:
+    """Make the folder this grading's, and say whether an earlier run of it goes on.
+
+    Args:
+        folder: it is there, and the caller holds its lock.
+        record: ``settings`` and ``inputs`` are compared; the rest is only kept.
+        restart: remove what an earlier run left, whatever it was asked to do.
+
+    Raises:
+        Refusal: the folder holds something else, or another grading; the message says what differs.
+        OSError: it cannot be read or written.
+    """
+    path = os.path.join(folder, RUN)
+    others = sorted(set(os.listdir(folder)) - {*NAMES, "lock"})
+    if restart:
+        for name in reversed(NAMES):  # the record goes last: without it the rest is not known
+            if os.path.exists(os.path.join(folder, name)):
+                os.unlink(os.path.join(folder, name))
+    if os.path.exists(path):
+        if different := list(_differences(_read(path), record)):
+            raise Refusal(
+                f"{folder}: an earlier run was asked for something else: {'; '.join(different)}; "
+                "name another folder, or begin anew with --restart"
+            )
+        return True
+    left = [name for name in NAMES if os.path.exists(os.path.join(folder, name))]
+    if left or (others and not restart):
+        first = plain((left or others)[0])
+        raise Refusal(f"{folder}: holds {first} and no {RUN}: name a new folder")
+    write_text(path, json_text(dict(record)) + "\n")
+    return False
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Refusal(f"{path}: no record of a grading: {error}") from None
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """What an earlier run was asked for, and what this one is."""
+    old, new = before.get("settings"), now["settings"]
+    old = old if isinstance(old, dict) else {}
+    for name in dict.fromkeys((*new, *old)):
+        if old.get(name) != new.get(name):
+            yield f"{name} was {_told(old.get(name))} and is {_told(new.get(name))}"
+    files = {file["path"]: file for file in now["inputs"]}
+    known = before.get("inputs")
+    was = {str(f.get("path")): f for f in known if isinstance(f, dict)} if known else {}
+    for name in dict.fromkeys((*files, *was)):
+        if name not in was:
+            yield f"{name} is new"
+        elif name not in files:
+            yield f"{name} is not read any more"
+        elif was[name].get("sha256") != files[name]["sha256"]:
+            yield f"{name} has changed"
+    if list(files) != list(was) and set(files) == set(was):
+        yield "the files come in another order"
+
+
+def _told(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return plain(text if len(text) <= 120 else text[:117] + "...")

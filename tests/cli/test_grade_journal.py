@@ -1,0 +1,175 @@
+"""The journal, the lock and the record of a grading."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from advlib.cli._errors import Refusal
+from advlib.cli._grading_journal import Entry, Journal, Usage, line_of
+from advlib.cli._grading_lock import locked
+from advlib.cli._grading_record import NAMES, begin, inputs, privileged
+
+
+def entry(group: str, text: str = "{}", **fields: object) -> Entry:
+    return Entry(group, "d", {"c01": "t1"}, text, "g1", **fields)  # type: ignore[arg-type]
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    path = str(tmp_path / "journal.jsonl")
+    hostile = entry("a\n\u2028\x85\x00", 'text\r\n\u2029"\ud800', usage=Usage(1, 2, 0.125))
+    failed = entry("b", "", fallback_reason="error", detail="it said no")
+    with Journal(path) as journal:
+        journal.add(hostile)
+        journal.add(failed)
+        assert (tmp_path / "journal.jsonl").read_bytes() == line_of(hostile) + line_of(failed)
+    with Journal(path) as journal:
+        assert list(journal.entries.values())[1] == failed
+        assert journal.entries["b"].fallback_reason == "error"
+        assert journal.dropped == 0
+    assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_newest_entry_of_a_group_counts(tmp_path: Path) -> None:
+    path = str(tmp_path / "journal.jsonl")
+    with Journal(path) as journal:
+        journal.add(entry("a", "", fallback_reason="timeout"))
+        journal.add(entry("b"))
+        journal.add(entry("a", "late"))
+    with Journal(path) as journal:
+        assert {name: one.text for name, one in journal.entries.items()} == {"a": "late", "b": "{}"}
+
+
+def test_a_torn_last_line_is_cut_off_and_the_rest_kept(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    first, second = line_of(entry("a")), line_of(entry("b"))
+    for cut in range(1, len(second)):
+        path.write_bytes(first + second[:cut])
+        with Journal(str(path)) as journal:
+            whole = cut == len(second) - 1  # only its end is missing
+            assert list(journal.entries) == (["a", "b"] if whole else ["a"])
+            assert journal.dropped == (0 if whole else cut)
+            journal.add(entry("c"))
+        lines = path.read_bytes().splitlines(keepends=True)
+        assert lines == [first, *([second] if whole else []), line_of(entry("c"))]
+
+
+@pytest.mark.parametrize(
+    "line", [b"{broken\n", b"[]\n", b'{"group": 1}\n', b"\n", b"[" * 100_000 + b"\n"]
+)
+def test_a_line_in_the_middle_that_is_no_entry_is_refused(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "journal.jsonl"
+    before = line_of(entry("a")) + line + line_of(entry("b"))
+    path.write_bytes(before)
+    with pytest.raises(Refusal, match=r"journal\.jsonl:2: no line of a journal"):
+        Journal(str(path))
+    assert path.read_bytes() == before
+
+
+def test_two_holders_of_one_folder_are_refused(tmp_path: Path) -> None:
+    with locked(str(tmp_path)):
+        code = (
+            "import sys\n"
+            "from advlib.cli._grading_lock import locked\n"
+            "with locked(sys.argv[1]): pass\n"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True
+        )
+        assert ended.returncode == 1
+        assert f"process {os.getpid()} is grading into this folder" in ended.stderr
+    with locked(str(tmp_path)):  # and free again
+        pass
+
+
+def test_a_lock_whose_holder_was_killed_is_free(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from advlib.cli._grading_lock import locked\n"
+        "with locked(sys.argv[1]): os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)])
+    assert ended.returncode == -9
+    assert (tmp_path / "lock").read_text().strip().isdigit()
+    with locked(str(tmp_path)):
+        pass
+
+
+def record(settings: dict[str, object], files: list[dict[str, object]]) -> dict[str, object]:
+    return {"advlib": "0", "settings": settings, "inputs": files}
+
+
+FILE = {"path": "a.jsonl", "bytes": 1, "sha256": "x"}
+
+
+def test_the_same_grading_goes_on_and_another_is_refused(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    first = record({"mode": "rewards", "f_min": 0.5}, [FILE])
+    assert begin(folder, first, restart=False) is False
+    assert begin(folder, first | {"advlib": "1"}, restart=False) is True
+    for changed, told in (
+        (record({"mode": "advantages", "f_min": 0.5}, [FILE]), 'mode was "rewards" and is "adv'),
+        (record({"mode": "rewards"}, [FILE]), "f_min was 0.5 and is null"),
+        (record({"mode": "rewards", "f_min": 0.5}, [FILE | {"sha256": "y"}]), "a.jsonl has chang"),
+        (record({"mode": "rewards", "f_min": 0.5}, [FILE | {"path": "b"}]), "a.jsonl is not read"),
+        (record({"mode": "rewards", "f_min": 0.5}, []), "a.jsonl is not read any more"),
+    ):
+        with pytest.raises(Refusal, match="asked for something else") as refused:
+            begin(folder, changed, restart=False)
+        assert told in str(refused.value)
+    two = [FILE, FILE | {"path": "b"}]
+    assert begin(folder, record({}, two), restart=True) is False
+    with pytest.raises(Refusal, match="another order"):
+        begin(folder, record({}, two[::-1]), restart=False)
+
+
+def test_a_restart_forgets_everything_but_what_is_not_its_own(tmp_path: Path) -> None:
+    begin(str(tmp_path), record({"mode": "rewards"}, []), restart=False)
+    for name in NAMES:
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "notes.txt").write_text("mine")
+    begin(str(tmp_path), record({"mode": "advantages"}, []), restart=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["notes.txt", "run.json"]
+    assert json.loads((tmp_path / "run.json").read_text())["settings"] == {"mode": "advantages"}
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "journal.jsonl"])
+def test_a_folder_of_other_things_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(Refusal, match=f"holds {name} and no run.json"):
+        begin(str(tmp_path), record({}, []), restart=False)
+    assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "{" * 100_000])
+def test_a_broken_record_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(Refusal, match=r"run\.json: no record of a grading"):
+        begin(str(tmp_path), record({}, []), restart=False)
+
+
+def test_inputs_are_told_with_their_content(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("abc")
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert inputs([str(path)]) == [{"path": str(path), "bytes": 3, "sha256": digest}]
+
+
+def test_privileged_files_are_named_once_and_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "a=b.txt"
+    path.write_text("tests \u00e9")
+    (one,) = privileged([f"tests={path}"])
+    assert (one.name, one.text, one.size) == ("tests", "tests \u00e9", 8)
+    for option in ("tests", "=x", "tests="):
+        with pytest.raises(Refusal, match="wanted NAME=FILE"):
+            privileged([option])
+    with pytest.raises(Refusal, match="given twice"):
+        privileged([f"tests={path}", f"tests={path}"])
+    path.write_bytes(b"\xff")
+    with pytest.raises(Refusal, match="not UTF-8"):
+        privileged([f"tests={path}"])
