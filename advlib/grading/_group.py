@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 Mode = Literal["rewards", "advantages"]
@@ -95,6 +95,46 @@ class Candidate(NamedTuple):
     turns: tuple[Turn, ...]
 
 
+class LeftOut(NamedTuple):
+    """An episode that is no candidate.
+
+    Attributes:
+        episode: its id.
+        reason: "no traces", "not trainable", "failed" or "no reward".
+    """
+
+    episode: str
+    reason: str
+
+
+class Privileged(Mapping[str, str]):
+    """Names and texts for the grader's eyes; printed, it tells names and sizes alone."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        for name, text in texts.items():
+            if not isinstance(name, str) or not isinstance(text, str):
+                raise TypeError(
+                    f"privileged must map names to texts; {name!r} maps to {type(text).__name__}"
+                )
+        self._texts = dict(texts)
+
+    def __getitem__(self, name: str) -> str:
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def sizes(self) -> dict[str, int]:
+        """Each text's length in characters: what may be recorded of it."""
+        return {name: len(text) for name, text in self._texts.items()}
+
+    def __repr__(self) -> str:
+        return f"Privileged({self.sizes()})"
+
+
 class CandidateGroup(NamedTuple):
     """The candidates of one group, ready to be graded.
 
@@ -106,6 +146,7 @@ class CandidateGroup(NamedTuple):
         mixed: the candidates' rewards are not all equal; what rewards mode needs to grade at all.
         policy_start: step of the oldest policy of any episode, None where none is known.
         privileged: names and texts for the grader's eyes only (hidden tests, a reference patch).
+        left_out: the episodes that are no candidates, in the order given.
     """
 
     id: str
@@ -114,7 +155,8 @@ class CandidateGroup(NamedTuple):
     candidates: tuple[Candidate, ...]
     mixed: bool
     policy_start: int | None = None
-    privileged: Mapping[str, str] = {}
+    privileged: Privileged = Privileged({})
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def labels(self) -> list[str]:
