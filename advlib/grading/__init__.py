@@ -7,6 +7,10 @@ from advlib.grading._check import check_verdict
 from advlib.grading._citations import MIN_QUOTE_CHARS, MIN_QUOTE_WORDS, check_citations
 from advlib.grading._config import REWARD_SAMPLERS, GarConfig, check_config
 from advlib.grading._credit import TraceCredit, trace_credit
+from advlib.grading._endpoint import API_KEY
+from advlib.grading._finalize import Finalizer
+from advlib.grading._grade_all import grade_all
+from advlib.grading._grader import Answer, Grader, GraderError
 from advlib.grading._group import (
     Candidate,
     CandidateGroup,
@@ -19,8 +23,12 @@ from advlib.grading._group import (
     Turn,
 )
 from advlib.grading._group_credit import group_credit
+from advlib.grading._http import HttpGrader
+from advlib.grading._outcome import GradedGroup, outcome
 from advlib.grading._parse import MAX_VERDICT_CHARS, parse_verdict
 from advlib.grading._prompts import VERDICT_SCHEMA, grading_messages, prompt_chars
+from advlib.grading._replay import ReplayGrader
+from advlib.grading._scripted import ScriptedGrader
 from advlib.grading._standing import CandidateInfo, VerdictArrays, candidate_info, verdict_arrays
 from advlib.grading._transcript import Message, ToolCall, turns_of
 from advlib.grading._verdict import (
@@ -32,25 +40,34 @@ from advlib.grading._verdict import (
 )
 
 __all__ = [
+    "API_KEY",
     "MARGINS",
     "MAX_VERDICT_CHARS",
     "MIN_QUOTE_CHARS",
     "MIN_QUOTE_WORDS",
     "REWARD_SAMPLERS",
     "VERDICT_SCHEMA",
+    "Answer",
     "Candidate",
     "CandidateGroup",
     "CandidateInfo",
     "CandidateVerdict",
     "Episode",
     "Evidence",
+    "Finalizer",
     "GarConfig",
+    "GradedGroup",
+    "Grader",
+    "GraderError",
+    "HttpGrader",
     "InvalidVerdict",
     "LeftOut",
     "Message",
     "Mode",
     "Privileged",
     "Reason",
+    "ReplayGrader",
+    "ScriptedGrader",
     "ToolCall",
     "Trace",
     "TraceCredit",
@@ -62,8 +79,10 @@ __all__ = [
     "check_citations",
     "check_config",
     "check_verdict",
+    "grade_all",
     "grading_messages",
     "group_credit",
+    "outcome",
     "parse_verdict",
     "prompt_chars",
     "trace_credit",

@@ -17,6 +17,8 @@ class Answer(NamedTuple):
         input_tokens: of all requests of this answer, None where unknown.
         output_tokens: likewise.
         cost: in the provider's currency, None where it is not reported.
+        attempts: requests that this answer took, None where unknown.
+        latency: seconds from the first request to the end, None where unknown.
     """
 
     text: str
@@ -25,6 +27,24 @@ class Answer(NamedTuple):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost: float | None = None
+    attempts: int | None = None
+    latency: float | None = None
+
+
+class GraderError(RuntimeError):
+    """A group that could not be graded, and why.
+
+    Attributes:
+        status: the HTTP status where a server refused, else None.
+        answer: what the requests took all the same, with an empty text; None where unknown.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, answer: Answer | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.answer = answer
 
 
 class Grader(Protocol):
