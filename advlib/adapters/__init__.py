@@ -6,6 +6,7 @@ from advlib.adapters._read import FORMATS, read, sniff
 from advlib.adapters._report import (
     NOTES,
     REASONS,
+    Dispatched,
     FileReport,
     FormatError,
     ReadReport,
@@ -22,6 +23,7 @@ __all__ = [
     "NOTES",
     "REASONS",
     "SCHEMA",
+    "Dispatched",
     "FileReport",
     "FormatError",
     "ReadReport",

@@ -11,12 +11,13 @@ from advlib.adapters._report import FormatError
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 SIDECAR = "_failures.jsonl"
-_COMPRESSED = (".gz", ".zst")
+INPUTS = "_materialized_inputs.jsonl"
+COMPRESSED = (".gz", ".zst")
 
 # Files that stand beside rollouts and hold none.
 _NO_ROLLOUTS = {
     ".index.jsonl": "an index of another file",
-    "_materialized_inputs.jsonl": "inputs of a NeMo Gym run, no rollouts",
+    INPUTS: "inputs of a NeMo Gym run, no rollouts",
     "_reward_profiling.jsonl": "statistics of a NeMo Gym run",
     "rollout_verdicts.jsonl": "health check of a NeMo Gym run",
 }
@@ -82,12 +83,24 @@ def find(paths: PathLike | Iterable[PathLike]) -> Found:
                     take(match)
     if not found.files:
         raise FormatError("no path to read was given")
+    _leave_inputs(found)
     return found
+
+
+def _leave_inputs(found: Found) -> None:
+    """Take out the inputs of a run whose rollouts are named too, as a shell's `*.jsonl` has them."""
+    plain = {plain_name(path) for path in found.files}
+    for path in list(found.files):
+        main = plain_name(path).removesuffix(INPUTS) + ".jsonl"
+        if plain_name(path).endswith(INPUTS) and main in plain:
+            found.files.remove(path)
+            found.named.discard(path)
+            found.ignored[path] = _NO_ROLLOUTS[INPUTS]
 
 
 def plain_name(path: str) -> str:
     """The path without the suffix of its compression."""
-    for suffix in _COMPRESSED:
+    for suffix in COMPRESSED:
         path = path.removesuffix(suffix)
     return path
 
@@ -125,7 +138,7 @@ def companions(path: str, format: str) -> list[str]:
     plain = plain_name(path)
     if format == "nemo_gym" and plain.endswith(".jsonl"):
         sidecar = plain.removesuffix(".jsonl") + SIDECAR
-        beside = [sidecar + suffix for suffix in ("", *_COMPRESSED)]
+        beside = [sidecar + suffix for suffix in ("", *COMPRESSED)]
         return [companion for companion in beside if os.path.isfile(companion)]
     folder = os.path.join(os.path.dirname(path), "annotations")
     if format == "prime_rl" and os.path.isdir(folder):

@@ -23,11 +23,13 @@ class Session(NamedTuple):
         rows: the rows so far, with the ids and group names that are taken.
         reward_key: which part counts where a reward is an object.
         memory: what a format keeps from file to file, by its own keys.
+        details: whether columns beside the schema and the denominator of a run are wanted.
     """
 
     rows: Collector
     reward_key: str | None
     memory: dict[Any, Any]
+    details: bool = False
 
 
 class FileReader(NamedTuple):

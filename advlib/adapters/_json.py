@@ -65,9 +65,10 @@ def value(item: Any) -> Any:
         return _lenient(bytes(memoryview(item)))
 
 
-def numbers(line: Line) -> dict[str, int | float]:
-    """The numbers at the top level of a line, by name; booleans are none."""
+def numbers(line: Line, *, booleans: bool = False) -> dict[str, int | float]:
+    """The numbers at the top level of a line, by name; booleans are none, unless asked for."""
     found = line.repaired
+    starts = b"-0123456789tf" if booleans else b"-0123456789"
     if found is None:
         try:
             undecoded = _NUMBERS.decode(line.data)
@@ -77,12 +78,12 @@ def numbers(line: Line) -> dict[str, int | float]:
             found = {
                 name: _lenient(bytes(memoryview(item)))
                 for name, item in undecoded.items()
-                if bytes(memoryview(item)[:1]) in b"-0123456789"
+                if bytes(memoryview(item)[:1]) in starts
             }
     return {
         name: item
         for name, item in found.items()
-        if isinstance(item, int | float) and not isinstance(item, bool)
+        if isinstance(item, int | float) and (booleans or not isinstance(item, bool))
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import IO, Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -33,6 +33,18 @@ FORMATS = (own.FORMAT, prime_rl.FORMAT, nemo_gym.FORMAT, verifiers.FORMAT, grade
 Progress = Callable[[int, int, str], None]
 
 
+class Listener(Protocol):
+    """Follows a read along the rows that it takes."""
+
+    def spool(self, account: FileReport) -> IO[bytes] | None:
+        """Before a file is read: where its bytes go if it is compressed."""
+        ...
+
+    def take(self, at: int, row: Row, line: Line, nth: int, account: FileReport) -> None:
+        """A row was taken: number `at`, from the `nth` record of its line."""
+        ...
+
+
 def read(
     path_or_paths: PathLike | Iterable[PathLike],
     format: str = "auto",
@@ -40,6 +52,7 @@ def read(
     progress: Progress | None = None,
     reward_key: str | None = None,
     join: bool = True,
+    details: bool = False,
 ) -> pa.Table:
     """Read rollout files into one table, one row a rollout.
 
@@ -52,6 +65,9 @@ def read(
         reward_key: which part is the reward, where a reward is an object.
         join: also read what belongs to a file and stands beside it: NeMo Gym's `X_failures.jsonl`,
             prime-rl's `annotations/*.jsonl`.
+        details: also keep what a report on a NeMo Gym run asks for, as columns beside the
+            schema's: `rollout_index`, other numbers of a row (`metric:NAME`, `perf:NAME`). With
+            `join`, the account then says which rollouts the run meant to make.
 
     Returns:
         A table with the columns of `advlib.adapters.schema.SCHEMA`, and any other that a file of
@@ -68,13 +84,15 @@ def read(
     """
     wanted = _formats(format)
     found = find(path_or_paths)
-    session = Session(Collector(), reward_key, {})
+    session = Session(Collector(), reward_key, {}, details)
     account = ReadReport(ignored=found.ignored)
     with collector_paused():
         _read_files(found, wanted, session, account, progress, join=join)
         table = session.rows.table()
         for each in FORMATS:
             table = each.conclude(session, table)
+        if join:
+            nemo_gym.compare_with_inputs(session)
         table = session.rows.without_dropped(table)
     account.check()
     if table.num_rows == 0:
@@ -129,6 +147,7 @@ def _read_files(
     progress: Progress | None,
     *,
     join: bool,
+    listener: Listener | None = None,
 ) -> None:
     paths = list(found.files)
     seen = {os.path.realpath(path) for path in paths}
@@ -142,7 +161,7 @@ def _read_files(
             if progress is not None:
                 progress(min(before + size, total), total, path)
 
-        _read_file(one, wanted, session, step)
+        _read_file(one, wanted, session, step, listener)
         done += one.bytes
         # A folder may hold other files too; what was named, or whose format was, may not.
         if one.format is None and (path in found.named or len(wanted) == 1):
@@ -158,6 +177,7 @@ def _read_file(
     wanted: tuple[Format, ...],
     session: Session,
     progress: Callable[[int], None],
+    listener: Listener | None,
 ) -> None:
     rows = session.rows
     rows.open(account)
@@ -170,7 +190,8 @@ def _read_file(
         return
     format: Format | None = None
     reader: FileReader | None = None
-    for line in read_lines(account.path, account, progress):
+    spool = None if listener is None else listener.spool(account)
+    for line in read_lines(account.path, account, progress, spool):
         if format is None or reader is None:
             format = _recognise(line, wanted, account)
             if format is None:
@@ -188,7 +209,9 @@ def _read_file(
         account.extra_traces += len(outcomes) - 1
         for nth, outcome in enumerate(outcomes):
             if isinstance(outcome, Row):
-                rows.add(outcome, line.number, nth)
+                at = rows.add(outcome, line.number, nth)
+                if listener is not None and at is not None:
+                    listener.take(at, outcome, line, nth, account)
             elif outcome is not None:
                 account.drop(outcome, line.number)
     if reader is not None:

@@ -89,6 +89,27 @@ class Tally(msgspec.Struct):
             self.lines.append(line)
 
 
+class Dispatched(msgspec.Struct):
+    """The rollouts that a run meant to make, compared with the rows that there are.
+
+    Attributes:
+        path: the file that lists them.
+        rollouts: how many it lists.
+        surplus: rollouts with a row that it does not list.
+        unreadable: lines of it that name no rollout.
+        absent: environment to the rollouts without a row in any file of the run.
+        ended: the run ended and all of its lines could be read, so that what is absent was left
+            out on purpose; otherwise nothing is known of it.
+    """
+
+    path: str
+    rollouts: int = 0
+    surplus: int = 0
+    unreadable: int = 0
+    absent: dict[str, Tally] = {}
+    ended: bool = False
+
+
 class FileReport(msgspec.Struct):
     """The account of one file.
 
@@ -103,6 +124,7 @@ class FileReport(msgspec.Struct):
         reported: reason (a key of `REASONS`) to the records that are no rows.
         notes: what was repaired or decided (a key of `NOTES`); these records are rows.
         group_size: rollouts per example that the producer declared, if it did.
+        dispatched: what the run meant to make, where a file says so and `details` were asked for.
     """
 
     path: str
@@ -115,6 +137,7 @@ class FileReport(msgspec.Struct):
     reported: dict[str, Tally] = {}
     notes: dict[str, Tally] = {}
     group_size: int | None = None
+    dispatched: Dispatched | None = None
 
     @property
     def records(self) -> int:

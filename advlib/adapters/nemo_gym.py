@@ -16,6 +16,7 @@ from advlib.adapters._files import SIDECAR, plain_name
 from advlib.adapters._format import FileReader, Format, Outcome, Session
 from advlib.adapters._json import UNSET, digest, value
 from advlib.adapters._lines import Line
+from advlib.adapters._nemo_gym_details import Run, environment_of, extras
 from advlib.adapters._report import REUSED_ID, FileReport, FormatError
 from advlib.adapters._rows import Row
 from advlib.adapters._values import (
@@ -30,6 +31,8 @@ from advlib.adapters._values import (
     whole,
 )
 from advlib.adapters.verifiers import UNKNOWN
+
+FAILURE_CLASS = "failure_class"  # a column beside the schema's, only where it adds something
 
 _ROLLOUT_KEY = re.compile(r"(\d+)-(\d+)")
 
@@ -77,6 +80,9 @@ class Rollout(msgspec.Struct, gc=False):
     episode_id: Any = UNSET
     failure: Any = UNSET
     delivery: Any = UNSET
+    # Routed nowhere by the collector; a file that holds such a row was made by something else.
+    no_persist: Any = msgspec.field(name="_ng_no_persist", default=UNSET)
+    performance: msgspec.Raw | msgspec.UnsetType = msgspec.field(name="ng_perf", default=UNSET)
 
 
 _NO_REQUEST, _NO_RESPONSE = Request(), Response()
@@ -100,6 +106,9 @@ def open_file(session: Session, account: FileReport) -> FileReader:
     # Ids count inside one run, and the main file's name stands for the run.
     run = plain.removesuffix(SIDECAR) + ".jsonl" if sidecar else plain
     names: dict[tuple[str, str], str] = session.memory.setdefault(("nemo_gym", run), {})
+    whole_run = _runs(session).setdefault(run, Run()) if session.details else None
+    if whole_run is not None:
+        whole_run.accounts.append(account)
 
     asked = _NO_REQUEST
     prompt: str | None = None
@@ -107,12 +116,15 @@ def open_file(session: Session, account: FileReport) -> FileReader:
     def parse(rollout: Rollout, line: Line) -> Sequence[Outcome]:
         nonlocal asked, prompt
         if rollout.failure is not UNSET and _is_failure(rollout):
-            return (_failure_row(rollout, run, line),)
+            return (_failure_row(rollout, run, line, whole_run),)
         request = rollout.responses_create_params or _NO_REQUEST
         response = rollout.response or _NO_RESPONSE
         index = label(rollout.task_index)
         key = _rollout_key(rollout, index)
         source = mask_source(rollout.mask_sample, rollout.instance_config, rollout.failure_class)
+        left_out = rollout.no_persist is not UNSET and bool(rollout.no_persist)
+        if left_out:
+            source = "no_persist" if source is None else f"{source}+no_persist"
         # The rollouts of a task often stand together: join its text once.
         if asked.input != request.input or asked.instructions != request.instructions:
             asked = request
@@ -136,8 +148,14 @@ def open_file(session: Session, account: FileReport) -> FileReader:
             truncated=_truncated(response, rollout.truncated),
             response_length=_length(response),
             policy=text_of(response.model),
-            fallback=sidecar or (source is not None and "failure_class" in source),
+            fallback=sidecar or left_out or (source is not None and "failure_class" in source),
         ).judge(reason)
+        if rollout.failure_class is not UNSET:
+            row.extras = _failure_class(rollout.failure_class, row.failure_kind)
+        if whole_run is not None:
+            whole_run.saw(index, label(rollout.rollout_index), row.environment)
+            more = extras(line, rollout.rollout_index, response.usage, rollout.performance)
+            row.extras = {**(row.extras or {}), **more}
         row.task = _task(index, request, row, names, session, account, line)
         row.group = f"{row.environment}/{row.task}"
         return (row,)
@@ -152,6 +170,23 @@ FORMAT = Format(
     recognises=recognises,
     open=open_file,
 )
+
+
+def compare_with_inputs(session: Session) -> None:
+    """Set rows against what each run meant to make, where details were asked for."""
+    for run, whole_run in _runs(session).items():
+        whole_run.conclude(run)
+
+
+def _runs(session: Session) -> dict[str, Run]:
+    runs: dict[str, Run] = session.memory.setdefault(("nemo_gym", "runs"), {})
+    return runs
+
+
+def _failure_class(name: Any, kind: str | None) -> dict[str, Any] | None:
+    """The class of a failed attempt as a column of its own, where the kind is another word."""
+    told = text_of(name)
+    return None if told is None or told == kind else {FAILURE_CLASS: told}
 
 
 def _task(
@@ -218,8 +253,7 @@ def _rollout_key(rollout: Rollout, index: str | None) -> str | None:
 
 
 def _environment(rollout: Rollout) -> str:
-    agent = get(rollout.agent_ref, "name")
-    return text_of(rollout.environment_server, agent, rollout.task_source) or UNKNOWN
+    return environment_of(rollout.environment_server, rollout.agent_ref, rollout.task_source)
 
 
 def _is_failure(rollout: Rollout) -> bool:
@@ -230,11 +264,13 @@ def _is_failure(rollout: Rollout) -> bool:
     )
 
 
-def _failure_row(rollout: Rollout, run: str, line: Line) -> Row:
+def _failure_row(rollout: Rollout, run: str, line: Line, whole_run: Run | None) -> Row:
     """A strict RolloutFailure record: it has no reward, and none is inferred."""
     key = label(get(rollout.episode_id, "rollout_id"))
     match = _ROLLOUT_KEY.fullmatch(key or "")
     task = match[1] if match else f"unknown:{key or line.number}"
+    if match and whole_run is not None:
+        whole_run.saw(match[1], match[2])
     return Row(
         environment=UNKNOWN,
         task=task,

@@ -18,8 +18,22 @@ NAN = "nan_reward"
 INFINITE = "infinite_reward"
 NOT_A_NUMBER = "not_a_number_reward"  # a string, a list, an object without a named score
 NOT_TRAINABLE = "not_trainable"  # a frozen agent's trace: scored, but no sample of the policy
+# No reader writes these two; a table that was scored under a policy for failures holds them.
+MASKED_BY_POLICY = "masked_by_policy"  # its failure kind was named
+DROPPED_GROUP = "dropped_group"  # a failure in its group was named, and all of the group left
 
-INVALID_REASONS = (MASKED, FAILED, MISSING, NULL, NAN, INFINITE, NOT_A_NUMBER, NOT_TRAINABLE)
+INVALID_REASONS = (
+    MASKED,
+    FAILED,
+    MISSING,
+    NULL,
+    NAN,
+    INFINITE,
+    NOT_A_NUMBER,
+    NOT_TRAINABLE,
+    MASKED_BY_POLICY,
+    DROPPED_GROUP,
+)
 """Every word that ``invalid_reason`` can hold."""
 
 
@@ -64,7 +78,7 @@ SCHEMA = pa.schema(
             "mask_source",
             pa.string(),
             "which fields masked the row, joined by '+': mask_sample, instance_config.mask_sample, "
-            "failure_class",
+            "failure_class, no_persist",
         ),
         _field("truncated", pa.bool_(), "the response was cut by a limit"),
         _field("response_length", pa.int64(), "tokens sampled by the policy"),
