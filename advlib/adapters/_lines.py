@@ -6,7 +6,7 @@ import codecs
 import io
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import pyarrow as pa
@@ -24,11 +24,15 @@ class Line(msgspec.Struct, gc=False):
     number: int
     data: memoryview
     ended: bool  # a newline follows
+    offset: int = 0  # of its first byte, in what the file holds decompressed
     repaired: dict[str, Any] | None = None  # the whole object, where plain JSON decoding refused it
 
 
 def read_lines(
-    path: str, account: FileReport, progress: Callable[[int], None] | None = None
+    path: str,
+    account: FileReport,
+    progress: Callable[[int], None] | None = None,
+    spool: IO[bytes] | None = None,
 ) -> Iterator[Line]:
     r"""Yield the lines of a file, split at "\n" alone.
 
@@ -39,6 +43,7 @@ def read_lines(
         path: a plain, gzip or zstd file (told by its first bytes, not by its name).
         account: its `lines`, `blank_lines` and `bytes` are filled in.
         progress: called with the bytes of the file consumed so far, once a block.
+        spool: takes the decompressed bytes of a compressed file, where a line can be found again.
 
     Raises:
         FormatError: the compressed stream is damaged.
@@ -51,27 +56,33 @@ def read_lines(
         source = _decompressed(raw)
         buffer = bytearray(BLOCK)
         filled = 0
+        offset = 0  # of the buffer's first byte
         while True:
             if filled == len(buffer):  # a line longer than the buffer
                 buffer = buffer + bytearray(len(buffer))
             size = _fill(source, buffer, filled, path, account)
+            if spool is not None and source is not raw:
+                spool.write(memoryview(buffer)[filled : filled + size])
             end = buffer.rfind(b"\n", filled, filled + size) + 1
             filled += size
             if progress is not None:
                 progress(raw.tell())
             if size == 0:
-                yield from _split(buffer, filled, account, ended=False)
+                yield from _split(buffer, filled, account, offset, ended=False)
                 return
             if end:
-                yield from _split(buffer, end, account, ended=True)
+                yield from _split(buffer, end, account, offset, ended=True)
                 buffer[: filled - end] = buffer[end:filled]
                 filled -= end
+                offset += end
     finally:
         source.close()
         raw.close()
 
 
-def _split(buffer: bytearray, end: int, account: FileReport, *, ended: bool) -> Iterator[Line]:
+def _split(
+    buffer: bytearray, end: int, account: FileReport, offset: int, *, ended: bool
+) -> Iterator[Line]:
     view = memoryview(buffer)
     start = 0
     while start < end:
@@ -79,13 +90,14 @@ def _split(buffer: bytearray, end: int, account: FileReport, *, ended: bool) -> 
         if stop < 0:
             stop = end
         data = view[start:stop]
+        at = offset + start
         start = stop + 1
         account.lines += 1
         # Almost every line starts with a brace: only the others are worth copying to look at.
         if (not data or data[0] != _BRACE) and _is_blank(data):
             account.blank_lines += 1
             continue
-        yield Line(account.lines, data, ended)
+        yield Line(account.lines, data, ended, at)
 
 
 def _is_blank(data: memoryview) -> bool:

@@ -53,6 +53,7 @@ class Row(msgspec.Struct, gc=False):
     source_line: int = 0
     fallback: bool = False  # a failed attempt: any other row with its id stands instead
     extras: dict[str, Any] | None = None  # columns beside the schema's
+    agent: str | None = None  # the agent whose name ends the group's
 
     def judge(
         self, reward_reason: str | None, *, failed: bool = False, trainable: bool = True
@@ -73,7 +74,9 @@ class Row(msgspec.Struct, gc=False):
 class Collector:
     """Collects the rows of all files; keeps one row an id; builds one table."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, light: bool = False) -> None:
+        """Start with no row; a light one keeps ids, groups and places, and no text."""
+        self.light = light
         self._tables: list[pa.Table] = []
         self._rows: dict[str, int] = {}  # id to row, dropped ones counted
         self._lines = array("q")  # row to line
@@ -94,8 +97,12 @@ class Collector:
         self._batches: list[pa.RecordBatch] = []
         self._extras: dict[str, list[Any]] = {}
 
-    def add(self, row: Row, line: int, nth: int = 0) -> None:
-        """Take one row, the `nth` of its line, unless a better one with its id is here."""
+    def add(self, row: Row, line: int, nth: int = 0) -> int | None:
+        """Take one row, the `nth` of its line, unless a better one with its id is here.
+
+        Returns:
+            The row's number, before dropped rows are taken out; None where it is not taken.
+        """
         account = self.account
         if not row.source_file:
             row.source_file, row.source_line, row.format = account.path, line, account.format or ""
@@ -106,13 +113,15 @@ class Collector:
         if known is not None:
             if row.fallback and known not in self._fallback:
                 account.drop(SUPERSEDED, line)
-                return
+                return None
             self._drop(known, SUPERSEDED if known in self._fallback else DUPLICATE)
         if row.fallback:
             self._fallback.add(at)
         self._rows[row.rollout_id] = at
         self._lines.append(line)
         account.rows += 1
+        if self.light:
+            row.prompt = row.failure_reason = row.reward_components = row.extras = None
         if row.extras or self._extras:
             self._add_extras(row.extras or {})
         self.tasks.append(row.task)
@@ -124,6 +133,7 @@ class Collector:
             self._chars += len(row.failure_reason)
         if len(self._pending) >= BATCH_ROWS or self._chars >= BATCH_CHARS:
             self._flush()
+        return at
 
     def claim(self, group: str, identity: str) -> bool:
         """Whether a group id is free for this task, or already its own."""
@@ -132,6 +142,10 @@ class Collector:
     def row_of(self, rollout_id: str) -> int | None:
         """Row number of an id, before dropped rows are taken out."""
         return self._rows.get(rollout_id)
+
+    def stands(self, row: int) -> bool:
+        """Whether a row, by its number, is still part of the table."""
+        return row not in self._dropped
 
     def discard(self, rollout_id: str, reason: str) -> None:
         """Take a row out again, and count it."""

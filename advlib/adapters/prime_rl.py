@@ -84,7 +84,8 @@ def open_file(session: Session, account: FileReport) -> FileReader:
 
     def parse(record: Record, line: Line) -> Sequence[Outcome]:
         if _is_update(record):
-            updates.append(_update(record, account, line.number))
+            update = _update(record, account, line.number)
+            updates.append(update._replace(branches={}) if session.rows.light else update)
             return (None,)
         traces: Sequence[Trace] = [record] if record.traces is UNSET else record.traces
         episode = _episode(record, traces, f"{account.path}:{line.number}")
@@ -212,6 +213,7 @@ def _name_group(
     # Agents with different parts in one episode are not measured by one yardstick.
     agent = text_of(get(trace.agent, "name")) if trace else None
     if agent not in (None, "agent"):
+        row.agent = agent
         row.group += f"/{agent}"
 
 
