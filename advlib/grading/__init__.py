@@ -24,7 +24,7 @@ from advlib.grading._group import (
 )
 from advlib.grading._group_credit import group_credit
 from advlib.grading._http import HttpGrader
-from advlib.grading._outcome import GradedGroup, outcome
+from advlib.grading._outcome import GradedGroup, outcome, to_be_graded
 from advlib.grading._parse import MAX_VERDICT_CHARS, parse_verdict
 from advlib.grading._prompts import VERDICT_SCHEMA, grading_messages, prompt_chars
 from advlib.grading._replay import ReplayGrader
@@ -85,6 +85,7 @@ __all__ = [
     "outcome",
     "parse_verdict",
     "prompt_chars",
+    "to_be_graded",
     "trace_credit",
     "turns_of",
     "verdict_arrays",

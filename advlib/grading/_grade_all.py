@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from typing import Any
 
 from advlib.grading._finalize import Finalizer
@@ -28,7 +28,7 @@ async def grade_all(
     lambda_max: float = 1.5,
     statistics: Statistics = "traces",
     grace: float = 5.0,
-) -> AsyncIterator[GradedGroup]:
+) -> AsyncGenerator[GradedGroup]:
     """Grade groups as they come, in the order in which they are done.
 
     Groups are taken from the iterable only as there is room: at most ``max_concurrent`` and two
