@@ -88,7 +88,7 @@ def find(paths: PathLike | Iterable[PathLike]) -> Found:
 
 
 def _leave_inputs(found: Found) -> None:
-    """Take out the inputs of a run whose rollouts are named too, as a shell's `*.jsonl` has them."""
+    """Take out a run's inputs where its rollouts are named too, as by a shell's `*.jsonl`."""
     plain = {plain_name(path) for path in found.files}
     for path in list(found.files):
         main = plain_name(path).removesuffix(INPUTS) + ".jsonl"

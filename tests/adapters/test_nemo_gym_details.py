@@ -124,10 +124,11 @@ class TestColumns:
             "metric:resolved": 1.0,
             "metric:latency_ms": 12.0,
             "metric:total_tokens": 7.0,
+            "metric:output_tokens": None,
             "perf:num_turns": 2.0,
             "perf:total_latency_ms": 1.5,
         }
-        assert second == dict.fromkeys(first) | {"rollout_index": 4}
+        assert second == dict.fromkeys(first) | {"rollout_index": 4, "metric:output_tokens": 5.0}
 
     def test_of_a_line_that_was_repaired(self, tmp_path):
         path = tmp_path / "a.jsonl"
