@@ -46,8 +46,9 @@ def group_credit(
 
     Returns:
         The advantage of each label of the verdict, in its order, in reward units. Computed in
-        float64 on the CPU, whatever the configuration of JAX; inside a trace too, since all inputs
-        are plain numbers. The order of the candidates does not matter to the last bit.
+        float64 on the CPU, whatever the configuration of JAX, in any thread, and while ``jit`` or
+        ``grad`` traces the caller (not inside ``shard_map``). The order of the candidates does not
+        matter to the last bit.
 
     Raises:
         TypeError: a reward is not a number.
@@ -134,7 +135,6 @@ def redistributed(
             where=where,
             candidate_ids=candidate_ids,
             statistics=statistics,
-            axis_name=(),
         )
         return Redistributed(_floats(credit.advantages), float(credit.scale[0]))
 
@@ -144,10 +144,7 @@ def rank_credit(arrays: VerdictArrays) -> list[float]:
     if len(arrays.tiers) < 2:
         return [0.0] * len(arrays.tiers)
     with _concrete_float64():
-        advantages = advlib.rank_margin(
-            arrays.tiers, arrays.margins, hacks=arrays.hacks, axis_name=()
-        )
-        return _floats(advantages)
+        return _floats(advlib.rank_margin(arrays.tiers, arrays.margins, hacks=arrays.hacks))
 
 
 def _floats(values: jax.Array) -> list[float]:
