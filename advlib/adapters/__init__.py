@@ -15,9 +15,11 @@ from advlib.adapters._report import (
     report,
 )
 from advlib.adapters._write import write
+from advlib.adapters.annotations import ANNOTATION_SCHEMA, write_annotations
 from advlib.adapters.schema import INVALID_REASONS, SCHEMA
 
 __all__ = [
+    "ANNOTATION_SCHEMA",
     "FORMATS",
     "INVALID_REASONS",
     "NOTES",
@@ -33,4 +35,5 @@ __all__ = [
     "report",
     "sniff",
     "write",
+    "write_annotations",
 ]

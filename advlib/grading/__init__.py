@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advlib.grading._annotations import Annotation, grade_episode, trace_annotations
 from advlib.grading._candidates import candidates
 from advlib.grading._check import check_verdict
 from advlib.grading._citations import MIN_QUOTE_CHARS, MIN_QUOTE_WORDS, check_citations
@@ -47,6 +48,7 @@ __all__ = [
     "MIN_QUOTE_WORDS",
     "REWARD_SAMPLERS",
     "VERDICT_SCHEMA",
+    "Annotation",
     "Answer",
     "Candidate",
     "CandidateGroup",
@@ -80,12 +82,14 @@ __all__ = [
     "check_config",
     "check_verdict",
     "grade_all",
+    "grade_episode",
     "grading_messages",
     "group_credit",
     "outcome",
     "parse_verdict",
     "prompt_chars",
     "to_be_graded",
+    "trace_annotations",
     "trace_credit",
     "turns_of",
     "verdict_arrays",
