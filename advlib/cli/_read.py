@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -32,11 +32,23 @@ Reward = Annotated[
         rich_help_panel=ROWS,
     ),
 ]
-CountAsZero = Annotated[
+OnFailure = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="KIND",
-        help="Rows invalid for this failure kind or reason count, with reward 0.",
+        metavar="KIND=ACTION",
+        help="mask, zero or drop_group for rows of this failure kind or reason; * for the rest.",
+        rich_help_panel=ROWS,
+    ),
+]
+CountAsZero = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KIND", help="Short for --on-failure KIND=zero.", rich_help_panel=ROWS),
+]
+GroupBy = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMNS",
+        help=r"Columns that together name a group. \[default: group]",
         rich_help_panel=ROWS,
     ),
 ]
@@ -50,7 +62,14 @@ class Read(NamedTuple):
     warnings: list[str]
 
 
-def read(paths: Sequence[str], format: str, *, reward_key: str | None = None) -> Read:
+def split(words: Sequence[str] | None) -> tuple[str, ...]:
+    """The words of an option that may be repeated and may hold commas."""
+    return tuple(part.strip() for word in words or () for part in word.split(",") if part.strip())
+
+
+def read(
+    paths: Sequence[str], format: str, *, reward_key: str | None = None, details: bool = False
+) -> Read:
     """Reads files, folders and globs; shows a bar on a terminal while a long file is read.
 
     Raises:
@@ -60,13 +79,30 @@ def read(paths: Sequence[str], format: str, *, reward_key: str | None = None) ->
     """
     from advlib import adapters
 
+    table, told = patiently(adapters.read, paths, format, reward_key=reward_key)
+    if not len(table):
+        raise Refusal(f"{', '.join(paths)}: no rollout in there")
+    return Read(table, told)
+
+
+def patiently(
+    reader: Callable[..., Any], paths: Sequence[str], format: str, *, reward_key: str | None
+) -> tuple[Any, list[str]]:
+    """Calls a reader of the adapters; shows a bar on a terminal while a long file is read.
+
+    Returns:
+        What the reader gives, and what it had to say.
+
+    Raises:
+        Refusal, FormatError, OSError: as `read`.
+    """
+    from advlib import adapters
+
     one_of(format, FORMATS, "--format")
     with _bar() as progress, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", adapters.ReadWarning)
         try:
-            table = adapters.read(
-                list(paths), format=format, progress=progress, reward_key=reward_key
-            )
+            result = reader(list(paths), format=format, progress=progress, reward_key=reward_key)
         except adapters.FormatError as error:
             # The same advice, in words of the command line.
             raise Refusal(str(error).replace("reward_key=", "--reward NAME")) from error
@@ -76,10 +112,8 @@ def read(paths: Sequence[str], format: str, *, reward_key: str | None = None) ->
             if error.errno is None or error.filename is not None:
                 raise
             raise Refusal(f"{', '.join(paths)}: {error.strerror}") from error  # a read has no name
-    if not len(table):
-        raise Refusal(f"{', '.join(paths)}: no rollout in there")
     told = [str(w.message) for w in caught if issubclass(w.category, adapters.ReadWarning)]
-    return Read(table, told)
+    return result, told
 
 
 @contextmanager
