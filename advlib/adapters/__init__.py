@@ -16,6 +16,7 @@ from advlib.adapters._report import (
 )
 from advlib.adapters._write import write
 from advlib.adapters.annotations import ANNOTATION_SCHEMA, write_annotations
+from advlib.adapters.episodes import EpisodeIndex, index_episodes
 from advlib.adapters.schema import INVALID_REASONS, SCHEMA
 
 __all__ = [
@@ -26,11 +27,13 @@ __all__ = [
     "REASONS",
     "SCHEMA",
     "Dispatched",
+    "EpisodeIndex",
     "FileReport",
     "FormatError",
     "ReadReport",
     "ReadWarning",
     "Tally",
+    "index_episodes",
     "read",
     "report",
     "sniff",

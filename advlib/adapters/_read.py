@@ -82,12 +82,12 @@ def read(
     Warns:
         ReadWarning: once a file in which some record could not be read as it stands.
     """
-    wanted = _formats(format)
+    wanted = formats_named(format)
     found = find(path_or_paths)
     session = Session(Collector(), reward_key, {}, details)
     account = ReadReport(ignored=found.ignored)
     with collector_paused():
-        _read_files(found, wanted, session, account, progress, join=join)
+        read_files(found, wanted, session, account, progress, join=join)
         table = session.rows.table()
         for each in FORMATS:
             table = each.conclude(session, table)
@@ -96,7 +96,7 @@ def read(
         table = session.rows.without_dropped(table)
     account.check()
     if table.num_rows == 0:
-        raise FormatError(_nothing(account))
+        raise FormatError(nothing_read(account))
     for one in account.files:
         if text := one.summary():
             warnings.warn(text, ReadWarning, stacklevel=2)
@@ -129,7 +129,7 @@ def sniff(path: PathLike) -> str:
     raise FormatError(_unknown(account, FORMATS))
 
 
-def _formats(name: str) -> tuple[Format, ...]:
+def formats_named(name: str) -> tuple[Format, ...]:
     if name == "auto":
         return FORMATS
     wanted = tuple(each for each in FORMATS if each.name == name)
@@ -139,7 +139,7 @@ def _formats(name: str) -> tuple[Format, ...]:
     return wanted
 
 
-def _read_files(
+def read_files(
     found: Found,
     wanted: tuple[Format, ...],
     session: Session,
@@ -198,7 +198,7 @@ def _read_file(
                 continue
             account.format = format.name
             reader = format.open(session, account)
-        record = _take(line, format, account)
+        record = take_record(line, format, account)
         if record is None:
             continue
         try:
@@ -224,7 +224,7 @@ def _recognise(line: Line, wanted: tuple[Format, ...], account: FileReport) -> F
     scratch = account
     for format in (*wanted, *(each for each in FORMATS if each not in wanted)):
         scratch = FileReport(path=account.path)
-        if _take(line, format, scratch) is None:
+        if take_record(line, format, scratch) is None:
             continue
         if format not in wanted:
             raise FormatError(
@@ -237,7 +237,7 @@ def _recognise(line: Line, wanted: tuple[Format, ...], account: FileReport) -> F
     return None
 
 
-def _take(line: Line, format: Format, account: FileReport) -> Any:
+def take_record(line: Line, format: Format, account: FileReport) -> Any:
     """A line in a format's shape; None, and accounted for, where it is no record of it."""
     try:
         record = format.decoder.decode(line.data)
@@ -273,7 +273,7 @@ def _looked_for(formats: tuple[Format, ...]) -> str:
     return f"{formats[0].looks_for} ({formats[0].name})"
 
 
-def _nothing(account: ReadReport) -> str:
+def nothing_read(account: ReadReport) -> str:
     paths = ", ".join(one.path for one in account.files[:3])
     more = ", ..." if len(account.files) > 3 else ""
     reported = ", ".join(f"{count} x {reason}" for reason, count in account.reported.items())
