@@ -136,9 +136,7 @@ def verdict(
             {
                 "label": label,
                 "hack": made.hack,
-                "evidence": []
-                if made.hack == "none"
-                else [_evidence(made, number if wrong else 0)],
+                "evidence": _evidence(made, number if wrong else 0),
             }
             for label, made in found.items()
         ],
