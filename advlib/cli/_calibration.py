@@ -12,9 +12,11 @@ from advlib import adapters
 from advlib.cli import _gate, _kernels, _output, _pairs, _summary, _tasks
 from advlib.cli._advice import ENOUGH, advice
 from advlib.cli._errors import Refusal, one_of
+from advlib.cli._policy import settings as policy_settings
 from advlib.cli._read import read
 from advlib.cli._samples import samples
 from advlib.cli._show import count
+from advlib.diagnostics import FailurePolicy
 
 USUAL = 0.1  # the temperature that advice and gates look at, where it is among those asked for
 METHODS = ("auto", "rao_blackwell", "resampling", "residual")
@@ -36,7 +38,7 @@ class Request(NamedTuple):
     gate_metrics: str | None
     format: str
     reward: str
-    count_as_zero: tuple[str, ...]
+    policy: FailurePolicy
     output: str | None
     html: str | None
 
@@ -69,7 +71,7 @@ def run(request: Request) -> Result:
         table,
         group_by=_tasks.KEY,
         reward=request.reward,
-        count_as_zero=request.count_as_zero,
+        policy=request.policy,
     )
     found = _tasks.tasks(data)
     method, why_not = _method(found, request)
@@ -205,7 +207,7 @@ def _settings(request: Request, main: float) -> dict[str, Any]:
         "temperature": _plain(main),
         "fit": request.fit,
         "reward": request.reward,
-        "count_as_zero": list(request.count_as_zero),
+        "on_failure": policy_settings(request.policy),
     }
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from advlib.cli import _summary
+from advlib.cli._policy import settings
 from advlib.cli._samples import Samples, component_names
 
 RAW_LINES = 200  # lines of each file whose fields are listed, as far as RAW_BYTES reach
@@ -113,6 +114,7 @@ def document(data: Samples, warnings: list[str]) -> dict[str, Any]:
         "files": found,
         "columns": columns(table),
         "reward_components": component_names(table),
+        "on_failure": settings(data.policy),
         "coverage": _summary.coverage(data),
         "groups": _summary.groups(data),
         "rewards": _summary.statistics(data.rewards[data.valid]),

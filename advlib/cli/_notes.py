@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from advlib.adapters import report
 from advlib.cli._estimators import ESTIMATORS, tiers
-from advlib.cli._samples import Samples, invalid_kinds
+from advlib.cli._samples import Samples, known_kinds
 from advlib.cli._show import count, number, some
 
 _MIXED = ("environment", "policy", "source_file", "step")
@@ -33,7 +33,7 @@ def notes(
         group_by: the columns that name a group.
         group_size: rollouts a group is declared to have.
     """
-    found = [*_counted(data), *_nothing(data)]
+    found = [*unused(data), *_nothing(data)]
     by_group = estimator is None or not ESTIMATORS[estimator].whole_batch
     if by_group:
         if data.valid.any():
@@ -45,13 +45,20 @@ def notes(
     return found
 
 
-def _counted(data: Samples) -> Iterator[str]:
-    for kind, rows in data.counted.items():
-        if not rows:
-            yield (
-                f"--count-as-zero {kind}: no row that is not valid has it; "
-                f"what they have: {invalid_kinds(data)}"
+def unused(data: Samples) -> Iterator[str]:
+    """Kinds of the policy for failures that no row has."""
+    for kind, action in data.policy.kinds.items():
+        if data.ruled[kind]:
+            continue
+        told = f"{kind}={action}: no row has that failure kind or reason; there are: "
+        told += known_kinds(data)
+        texts = pc.sum(pc.equal(data.table["failure_reason"], kind)).as_py()
+        if texts:
+            told += (
+                f"; {count(texts, 'row')} {'has' if texts == 1 else 'have'} it as free text in "
+                "failure_reason, which decides nothing"
             )
+        yield told
 
 
 def _nothing(data: Samples) -> Iterator[str]:

@@ -90,9 +90,12 @@ def scored_table(scored: Scored, settings: Mapping[str, Any]) -> pa.Table:
         settings: how they came about; plain JSON values.
     """
     data = scored.data
+    # What the file said stays beside what the policy for failures made of it.
     told = [
-        reason if not valid else None
-        for reason, valid in zip(data.reasons, data.valid, strict=True)
+        None if valid else before or reason
+        for reason, valid, before in zip(
+            data.reasons, data.valid, data.table["invalid_reason"].to_pylist(), strict=True
+        )
     ]
     made = {
         "reward": pa.array(data.rewards, from_pandas=True),  # NaN is null in a file

@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from advlib.adapters import schema
 from advlib.cli._errors import Refusal, one_of
 from advlib.cli._show import count, plain, some
+from advlib.diagnostics import FailurePolicy, apply_failure_policy
+from advlib.diagnostics._policy import COUNTED
 
-COUNTED = "counted as zero: "  # in `reason`, before the kind that was asked for
+LABELS = ("failure_kind", "failure_class")  # columns that name what failed, the finer one first
 
 
 class Samples(NamedTuple):
@@ -25,9 +27,12 @@ class Samples(NamedTuple):
         rewards: (B,) float64; NaN where there is none, whatever `valid` says of the rest.
         valid: (B,) bool, the rewards that are measurements.
         reasons: one a row: why it is not valid, or that it was counted as zero, or None.
+            This is after the policy for failures; the table has the file's word.
         group_ids: (B,) int32.
         groups: the key of each group.
-        counted: rows counted as zero, by the kind that was asked for.
+        counted: rows counted as zero, by kind.
+        policy: what was asked for where something failed.
+        ruled: rows that each kind of it decided.
     """
 
     table: pa.Table
@@ -37,6 +42,8 @@ class Samples(NamedTuple):
     group_ids: np.ndarray
     groups: tuple[Any, ...]
     counted: dict[str, int]
+    policy: FailurePolicy
+    ruled: dict[str, int]
 
     @property
     def num_groups(self) -> int:
@@ -59,7 +66,7 @@ def samples(
     *,
     group_by: Sequence[str] = ("group",),
     reward: str = "reward",
-    count_as_zero: Sequence[str] = (),
+    policy: FailurePolicy | None = None,
 ) -> Samples:
     """The arrays of a table.
 
@@ -67,18 +74,35 @@ def samples(
         table: with the columns of ``advlib.adapters.schema``.
         group_by: columns whose values together name a group.
         reward: "reward", a named component of it, or a column of numbers.
-        count_as_zero: failure kinds and invalid reasons whose rows get the reward 0 and count.
+        policy: what to do with rows that failed; by default they are masked, as the file says.
 
     Raises:
-        Refusal: a column or component is not there, a group key is null, a kind cannot be counted.
+        Refusal: a column or component is not there, or a group key is null.
     """
-    rewards, reasons = _rewards(table, reward)
-    _count_as_zero(table, rewards, reasons, count_as_zero)
-    zeros = Counter(r.removeprefix(COUNTED) for r in reasons if r and r.startswith(COUNTED))
-    counted = dict.fromkeys(count_as_zero, 0) | dict(zeros)
-    valid = np.array([reason is None or reason.startswith(COUNTED) for reason in reasons], bool)
+    rewards, before = _rewards(table, reward)
     group_ids, groups = _groups(table, group_by)
-    return Samples(table, rewards, valid, reasons, group_ids, groups, counted)
+    policy = policy or FailurePolicy()
+    ruled = apply_failure_policy(
+        rewards,
+        before,
+        policy,
+        labels=[table[name].to_pylist() for name in LABELS if name in table.column_names],
+        group_ids=group_ids,
+        exempt=(schema.NOT_TRAINABLE,),
+    )
+    zeros = Counter(r.removeprefix(COUNTED) for r in ruled.reasons if r and r.startswith(COUNTED))
+    asked = dict.fromkeys((k for k, action in policy.kinds.items() if action == "zero"), 0)
+    return Samples(
+        table,
+        ruled.rewards,
+        ruled.valid,
+        ruled.reasons,
+        group_ids,
+        groups,
+        asked | dict(zeros),
+        policy,
+        ruled.rows,
+    )
 
 
 def component_names(table: pa.Table) -> list[str]:
@@ -134,27 +158,6 @@ def _why(value: float | None) -> str:
     return schema.NAN if np.isnan(value) else schema.INFINITE
 
 
-def _count_as_zero(
-    table: pa.Table, rewards: np.ndarray, reasons: list[str | None], kinds: Sequence[str]
-) -> None:
-    """Sets the rewards and reasons of the rows that are asked for."""
-    if schema.NOT_TRAINABLE in kinds:
-        raise Refusal(
-            f"--count-as-zero {schema.NOT_TRAINABLE}: such a rollout was measured, but it is not a "
-            "sample of the policy, so there is nothing to count"
-        )
-    if not kinds:
-        return
-    failures = table["failure_kind"].to_pylist()
-    for row, (reason, failure) in enumerate(zip(list(reasons), failures, strict=True)):
-        if reason is None or reason == schema.NOT_TRAINABLE:
-            continue
-        kind = failure if failure in kinds else reason
-        if kind in kinds:
-            rewards[row] = 0.0
-            reasons[row] = COUNTED + kind
-
-
 def _groups(table: pa.Table, columns: Sequence[str]) -> tuple[np.ndarray, tuple[Any, ...]]:
     from advlib import encode_groups
 
@@ -177,9 +180,8 @@ def _groups(table: pa.Table, columns: Sequence[str]) -> tuple[np.ndarray, tuple[
     return groups.ids, groups.keys
 
 
-def invalid_kinds(data: Samples) -> str:
-    """The reasons and failure kinds of the rows that are not valid, for a message."""
-    failures = data.table["failure_kind"].to_pylist()
-    bad = np.flatnonzero(~data.valid).tolist()
-    kinds = {str(data.reasons[row]) for row in bad} | {failures[row] for row in bad} - {None}
+def known_kinds(data: Samples) -> str:
+    """Every failure kind and reason that some row has, for a message."""
+    names = [n for n in (*LABELS, "invalid_reason") if n in data.table.column_names]
+    kinds = {kind for n in names for kind in pc.unique(data.table[n]).to_pylist()} - {None}
     return some(sorted(kinds), limit=8) or "none"

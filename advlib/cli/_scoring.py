@@ -15,8 +15,10 @@ from advlib.cli import _estimators, _output, _show, _summary
 from advlib.cli._errors import Refusal, one_of
 from advlib.cli._kernels import TEXT
 from advlib.cli._notes import notes
+from advlib.cli._policy import settings as policy_settings
 from advlib.cli._read import read
 from advlib.cli._samples import Samples, samples
+from advlib.diagnostics import FailurePolicy
 
 ROWS_SHOWN = 20
 
@@ -32,7 +34,7 @@ class Request(NamedTuple):
     reward: str
     group_by: tuple[str, ...]
     group_size: int | None
-    count_as_zero: tuple[str, ...]
+    policy: FailurePolicy
 
 
 class Result(NamedTuple):
@@ -61,7 +63,7 @@ def run(request: Request) -> Result:
         table,
         group_by=request.group_by,
         reward=request.reward,
-        count_as_zero=request.count_as_zero,
+        policy=request.policy,
     )
     scored = _score(data, request)
     settings = _settings(request)
@@ -121,7 +123,7 @@ def _settings(request: Request) -> dict[str, Any]:
         "options": {k: str(v) if v == math.inf else v for k, v in request.options.items()},
         "reward": request.reward,
         "group_by": list(request.group_by),
-        "count_as_zero": list(request.count_as_zero),
+        "on_failure": policy_settings(request.policy),
     }
 
 

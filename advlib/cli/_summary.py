@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advlib.cli._samples import COUNTED, Samples
+from advlib.cli._samples import Samples
+from advlib.diagnostics._policy import COUNTED
 
 
 class Scored(NamedTuple):
@@ -40,6 +41,7 @@ def coverage(data: Samples) -> dict[str, Any]:
         "invalid": dict(reasons.most_common()),
         "invalid_by_failure_kind": dict(Counter(kinds[r] for r in bad if kinds[r]).most_common()),
         "counted_as_zero": dict(data.counted),
+        "rows_by_policy": dict(data.ruled),
     }
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from advlib.cli._read import CountAsZero, Format, Paths, Reward
+from advlib.cli._read import CountAsZero, Format, OnFailure, Paths, Reward, split
 
 GATE_FAILED = 3
 _KERNEL, _GATE, _OUT = (
@@ -65,6 +65,7 @@ def calibrate(
     ] = "auto",
     format: Format = "auto",
     reward: Reward = "reward",
+    on_failure: OnFailure = None,
     count_as_zero: CountAsZero = None,
     gate: Annotated[
         str | None,
@@ -104,14 +105,14 @@ def calibrate(
     ] = False,
 ) -> None:
     """Say from graded rollouts whether a prompt kernel beats the mean of the others."""
-    from advlib.cli import _calibration, _gate, _output, _show, _told
+    from advlib.cli import _calibration, _gate, _output, _policy, _show, _told
     from advlib.cli._errors import one_of
 
     one_of(gate_on, _gate.ON, "--gate-on")
     request = _calibration.Request(
         paths=tuple(paths),
-        kernels=tuple(dict.fromkeys(_split(kernel))) or ("tfidf", "words", "length"),
-        temperatures=tuple(dict.fromkeys(map(_temperature, _split(temperature))))
+        kernels=tuple(dict.fromkeys(split(kernel))) or ("tfidf", "words", "length"),
+        temperatures=tuple(dict.fromkeys(map(_temperature, split(temperature))))
         or (0.05, 0.1, 0.2, 0.5),
         batch=batch,
         fit=fit,
@@ -123,7 +124,7 @@ def calibrate(
         gate_metrics=gate_metrics,
         format=format,
         reward=reward,
-        count_as_zero=tuple(_split(count_as_zero)),
+        policy=_policy.policy(split(on_failure), split(count_as_zero)),
         output=output,
         html=html,
     )
@@ -142,10 +143,6 @@ def calibrate(
     _show.print_warnings(document["warnings"])
     if document["gate"] is not None and not document["gate"]["passed"]:
         raise typer.Exit(GATE_FAILED)
-
-
-def _split(words: list[str] | None) -> list[str]:
-    return [part.strip() for word in words or () for part in word.split(",") if part.strip()]
 
 
 def _temperature(word: str) -> float:

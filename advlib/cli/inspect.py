@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advlib.cli._read import FORMATS, Paths
+from advlib.cli._read import FORMATS, CountAsZero, OnFailure, Paths, split
 
 if TYPE_CHECKING:
     from advlib.cli._samples import Samples
@@ -22,16 +22,20 @@ def inspect(
     reward: Annotated[
         str, typer.Option(metavar="NAME", help="Look at a component or numeric column instead.")
     ] = "reward",
+    on_failure: OnFailure = None,
+    count_as_zero: CountAsZero = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Say what rollout files are, what they hold, and what is missing."""
     from advlib.cli import _looking, _show
     from advlib.cli._notes import notes
+    from advlib.cli._policy import policy
     from advlib.cli._read import read
     from advlib.cli._samples import samples
 
+    rule = policy(split(on_failure), split(count_as_zero))
     table, told = read(paths, format, reward_key=None if reward == "reward" else reward)
-    data = samples(table, reward=reward)
+    data = samples(table, reward=reward, policy=rule)
     found = _looking.document(data, told + notes(data))
     if as_json:
         _show.print_json(found)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from advlib.cli._read import ROWS, CountAsZero, Format, Paths, Reward
+from advlib.cli._read import ROWS, CountAsZero, Format, GroupBy, OnFailure, Paths, Reward, split
 
 # Named here too, so that --help does without what computes them.
 NAMES = (
@@ -33,20 +33,14 @@ def score(
     ],
     format: Format = "auto",
     reward: Reward = "reward",
-    group_by: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMNS",
-            help=r"Columns that together name a group. \[default: group]",
-            rich_help_panel=ROWS,
-        ),
-    ] = None,
+    group_by: GroupBy = None,
     group_size: Annotated[
         int | None,
         typer.Option(
             min=1, metavar="N", help="Warn about groups of another size.", rich_help_panel=ROWS
         ),
     ] = None,
+    on_failure: OnFailure = None,
     count_as_zero: CountAsZero = None,
     fallback: Annotated[
         str | None,
@@ -137,7 +131,7 @@ def score(
     ] = False,
 ) -> None:
     """Turn the rewards of rollout files into advantages."""
-    from advlib.cli import _scoring, _show
+    from advlib.cli import _policy, _scoring, _show
 
     given: dict[str, Any] = {
         "fallback": fallback,
@@ -159,9 +153,9 @@ def score(
         output=output,
         format=format,
         reward=reward,
-        group_by=_split(group_by) or ("group",),
+        group_by=split(group_by) or ("group",),
         group_size=group_size,
-        count_as_zero=tuple(count_as_zero or ()),
+        policy=_policy.policy(split(on_failure), split(count_as_zero)),
     )
     result = _scoring.run(request)
     if as_json:
@@ -169,8 +163,3 @@ def score(
     elif not quiet:
         _scoring.show(result)
     _show.print_warnings(result.warnings)
-
-
-def _split(words: list[str] | None) -> tuple[str, ...]:
-    """Options that may be repeated and may hold commas."""
-    return tuple(part.strip() for word in words or () for part in word.split(",") if part.strip())

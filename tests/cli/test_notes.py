@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advlib.cli._notes import notes
+from advlib.cli._policy import policy
 from advlib.cli._samples import samples
 from tests.cli.made import table_of
 
@@ -10,7 +11,7 @@ SPREAD = ({"reward": 1.0}, {"reward": 0.0})
 
 
 def told(rows, *, group_size=None, declared=None, group_by=("group",), zero=(), **options):
-    data = samples(table_of(rows, group_size=declared), group_by=group_by, count_as_zero=zero)
+    data = samples(table_of(rows, group_size=declared), group_by=group_by, policy=policy((), zero))
     return notes(data, group_by=group_by, group_size=group_size, **options)
 
 
@@ -104,7 +105,7 @@ def test_nothing_usable():
 def test_a_kind_that_no_row_has():
     rows = [*SPREAD, {"invalid_reason": "masked", "failure_kind": "judge_failed"}]
     [note] = told(rows, zero=("judge_fail",))
-    assert "--count-as-zero judge_fail: no row" in note
+    assert "judge_fail=zero: no row has that failure kind or reason" in note
     assert "judge_failed, masked" in note
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from advlib.cli._errors import Refusal
+from advlib.cli._policy import policy
 from advlib.cli._samples import samples
 from tests.cli.made import table_of
 
@@ -100,15 +101,15 @@ class TestCountAsZero:
         {"reward": 0.5, "invalid_reason": "not_trainable"},
     )
 
-    def test_of_a_failure_kind_only_rows_that_are_not_valid(self):
-        data = samples(table_of(self.ROWS), count_as_zero=["judge_failed"])
+    def test_of_a_failure_kind_valid_rows_too(self):
+        data = samples(table_of(self.ROWS), policy=policy((), ["judge_failed"]))
         assert data.valid.tolist() == [True, True, False, True, False]
-        assert data.rewards.tolist() == [1.0, 0.0, 0.5, 0.5, 0.5]
-        assert data.reasons[1] == "counted as zero: judge_failed"
-        assert data.counted == {"judge_failed": 1}
+        assert data.rewards.tolist() == [1.0, 0.0, 0.5, 0.0, 0.5]
+        assert data.reasons[1] == data.reasons[3] == "counted as zero: judge_failed"
+        assert data.counted == {"judge_failed": 2}
 
     def test_of_a_reason(self):
-        data = samples(table_of(self.ROWS), count_as_zero=["masked"])
+        data = samples(table_of(self.ROWS), policy=policy((), ["masked"]))
         assert data.valid.tolist() == [True, True, True, True, False]
         assert data.counted == {"masked": 2}
 
@@ -117,4 +118,4 @@ class TestCountAsZero:
 
     def test_a_rollout_of_another_policy_is_refused(self):
         with pytest.raises(Refusal, match="not a sample of the policy"):
-            samples(table_of(self.ROWS), count_as_zero=["not_trainable"])
+            samples(table_of(self.ROWS), policy=policy((), ["not_trainable"]))

@@ -233,6 +233,7 @@ class TestSummary:
             "invalid": {"masked": 3, "missing_reward": 1},
             "invalid_by_failure_kind": {"judge_failed": 1, "agent_request_failed": 1},
             "counted_as_zero": {},
+            "rows_by_policy": {},
         }
         assert found["groups"] == {
             "count": 2,
@@ -355,7 +356,7 @@ class TestRewards:
         assert table["valid"][row].as_py()
         assert table["invalid_reason"][row].as_py() is None
         kept = json.loads(table.schema.metadata[_output.METADATA])
-        assert kept["count_as_zero"] == ["judge_failed"]
+        assert kept["on_failure"] == {"judge_failed": "zero", "*": "mask"}
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
