@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from advlib.adapters._files import find
 from advlib.cli._errors import Refusal
 from advlib.cli._output import write_text
 from advlib.cli._show import json_text, plain
@@ -57,12 +56,11 @@ def inputs(paths: Sequence[str]) -> list[dict[str, Any]]:
     """Each input file with its size and the SHA-256 of its content.
 
     Raises:
-        FormatError, OSError: a path is not there, or cannot be read.
+        OSError: a file cannot be read.
     """
-    told = []
-    for path in find(list(paths)).files:
-        told.append({"path": path, "bytes": os.path.getsize(path), "sha256": sha256(path)})
-    return told
+    return [
+        {"path": path, "bytes": os.path.getsize(path), "sha256": sha256(path)} for path in paths
+    ]
 
 
 def sha256(path: str) -> str:

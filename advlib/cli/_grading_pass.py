@@ -1,0 +1,184 @@
+"""Asking the grader: group after group, each result in the journal before it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any, NamedTuple
+
+from advlib import grading
+from advlib.cli._errors import Refusal
+from advlib.cli._grading_journal import Entry, Journal, Usage
+from advlib.cli._grading_plan import Plan, digest
+from advlib.cli._show import count, plain
+from advlib.grading import CandidateGroup, GradedGroup, Grader
+
+_WINDOW = 16  # characters in a row that two texts do not share by chance
+
+
+class Options(NamedTuple):
+    """How the grader is asked; see the options of ``advlib grade``."""
+
+    max_concurrent: int
+    timeout: float
+    step: int | None
+    max_off_policy_steps: int | None
+    stop_after: int
+    retry: Collection[str]
+
+
+class Pass:
+    """One run over the groups that the journal does not know yet.
+
+    Attributes:
+        counts: groups by how they ended: "graded", "nothing to grade", "in the journal", or a
+            fallback's reason.
+        tokens: input and output tokens of this run's answers.
+        cost: of this run's answers, None where none reported one.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        journal: Journal,
+        options: Options,
+        *,
+        progress: Callable[[Pass], None] = lambda run: None,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.tokens = 0
+        self.cost: float | None = None
+        self._plan, self._journal, self._options = plan, journal, options
+        self._progress = progress
+        self._open: dict[str, Entry] = {}
+        self._secrets = tuple(plan.privileged.values())
+        self._held: list[Entry] = []  # errors in a row, until something else shows that they pass
+        self._answered = False
+
+    async def run(self, grader: Grader) -> None:
+        """Grade what is to be graded.
+
+        Raises:
+            Refusal: the grader failed for several groups in a row, or for every one.
+        """
+        options = self._options
+        results = grading.grade_all(
+            self._waiting(),
+            grader,
+            max_concurrent=options.max_concurrent,
+            timeout=options.timeout,
+            step=options.step,
+            max_off_policy_steps=options.max_off_policy_steps,
+            **self._plan.credit,
+        )
+        async with contextlib.aclosing(results):
+            async for graded in results:
+                self._take(graded)
+        if self._held and not self._answered and options.stop_after:
+            self._stop()
+        self._release()
+
+    @property
+    def done(self) -> int:
+        """Groups that are finished."""
+        return self.counts.total()
+
+    async def _waiting(self) -> AsyncIterator[CandidateGroup]:
+        """The groups that need an answer; the others are counted on the way."""
+        for group, _ in self._plan.groups():
+            await asyncio.sleep(0)  # many may need none, and graders and Ctrl-C wait meanwhile
+            made = digest(group)
+            entry = self._journal.entries.get(group.id)
+            if not grading.to_be_graded(group):
+                self._count("nothing to grade")
+            elif entry is not None and entry.digest == made and not self._again(group, entry):
+                self._answered = True
+                self._count("in the journal")
+            else:
+                labels = {candidate.label: candidate.trace for candidate in group.candidates}
+                self._open[group.id] = Entry(group.id, made, labels)
+                yield group
+
+    def _again(self, group: CandidateGroup, entry: Entry) -> bool:
+        """Whether an earlier fallback is to be tried once more."""
+        retry = self._options.retry
+        if not retry:
+            return False
+        if entry.fallback_reason is not None:
+            return entry.fallback_reason in retry
+        return "invalid" in retry and not _is_usable(group, entry)
+
+    def _take(self, graded: GradedGroup) -> None:
+        entry = finished(self._open.pop(graded.group), graded, self._secrets)
+        if entry.fallback_reason == "error":
+            self._held.append(entry)
+            if self._options.stop_after and len(self._held) >= self._options.stop_after:
+                self._stop()
+        else:
+            self._answered = True
+            self._release()
+            self._journal.add(entry)
+        self.tokens += (entry.usage.input_tokens or 0) + (entry.usage.output_tokens or 0)
+        if entry.usage.cost is not None:
+            self.cost = (self.cost or 0.0) + entry.usage.cost
+        self._count(graded.fallback_reason or "graded")
+
+    def _release(self) -> None:
+        for entry in self._held:
+            self._journal.add(entry)
+        self._held.clear()
+
+    def _stop(self) -> None:
+        groups = count(len(self._held), "group")
+        told = plain(self._held[-1].detail or "no reason was given")
+        in_a_row = " in a row" if len(self._held) > 1 else ""
+        raise Refusal(
+            f"the grader failed for {groups}{in_a_row}, the last time with: {told}; they are not "
+            "recorded, so that the same command tries them again"
+        )
+
+    def _count(self, how: str) -> None:
+        self.counts[how] += 1
+        self._progress(self)
+
+
+def finished(entry: Entry, graded: GradedGroup, secrets: Collection[str]) -> Entry:
+    """A group's entry with what came of it.
+
+    A verdict that cannot be used is no reason here: that is found again from its text.
+    """
+    import msgspec
+
+    answer = graded.answer
+    used = Usage()
+    if answer is not None:
+        used = Usage(answer.input_tokens, answer.output_tokens, answer.cost)
+    from_text = answer is not None and graded.fallback_reason == "invalid"
+    changes: dict[str, Any] = {
+        "text": answer.text if answer else "",
+        "trace_id": answer.trace_id if answer else None,
+        "model": answer.model if answer else None,
+        "usage": used,
+        "fallback_reason": None if from_text else graded.fallback_reason,
+        "detail": None if from_text or not graded.detail else censored(graded.detail, secrets),
+        "waiting": round(graded.waiting, 3),
+        "grading": round(graded.grading, 3),
+    }
+    return msgspec.structs.replace(entry, **changes)
+
+
+def censored(text: str, secrets: Collection[str]) -> str:
+    """A message without what it repeats of privileged texts: a server may echo its request."""
+    hidden = bytearray(len(text))
+    for at in range(len(text) - _WINDOW + 1):
+        window = text[at : at + _WINDOW]
+        if any(window in secret for secret in secrets):
+            hidden[at : at + _WINDOW] = b"\1" * _WINDOW
+    return "".join("*" if hide else char for char, hide in zip(text, hidden, strict=True))
+
+
+def _is_usable(group: CandidateGroup, entry: Entry) -> bool:
+    answer = grading.Answer(entry.text, entry.trace_id or "")
+    return grading.outcome(group, answer).graded

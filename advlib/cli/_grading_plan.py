@@ -1,0 +1,63 @@
+"""Which groups are graded, how, and what makes two gradings of a group the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from advlib import grading
+from advlib.adapters.episodes import EpisodeIndex
+from advlib.cli._errors import Refusal
+from advlib.cli._show import plain
+from advlib.grading import CandidateGroup, Episode, Mode
+
+
+class Plan(NamedTuple):
+    """The groups of a grading.
+
+    Attributes:
+        episodes: where each group's episodes are.
+        keys: the groups, in order of first appearance.
+        mode: "rewards" or "advantages".
+        privileged: names and texts for the grader's eyes.
+        credit: options of `grading.outcome`.
+    """
+
+    episodes: EpisodeIndex
+    keys: Sequence[str]
+    mode: Mode
+    privileged: Mapping[str, str]
+    credit: Mapping[str, Any]
+
+    def groups(self) -> Iterator[tuple[CandidateGroup, list[Episode]]]:
+        """Each group and the episodes that it was made of; one at a time is in memory.
+
+        Raises:
+            Refusal: the episodes of a group cannot be candidates.
+        """
+        for key in self.keys:
+            episodes = self.episodes.load(key)
+            try:
+                group = grading.candidates(
+                    episodes, mode=self.mode, privileged=dict(self.privileged)
+                )
+            except ValueError as error:
+                raise Refusal(f"group {plain(key)}: {plain(str(error))}") from None
+            yield group, episodes
+
+
+def digest(group: CandidateGroup) -> str:
+    """The SHA-256 of what a grader is given, and of whom the credit goes to."""
+    content = [
+        group.id,
+        group.mode,
+        group.task,
+        sorted(group.privileged.items()),
+        [
+            [one.label, one.trace, one.passed, [[*turn] for turn in one.turns]]
+            for one in group.candidates
+        ],
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
