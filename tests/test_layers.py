@@ -37,7 +37,7 @@ FLOORS = {
 ALLOWED = {
     "jax": {"*"},
     "numpy": {"*"},
-    "scipy": {"text", "estimators", "diagnostics"},
+    "scipy": {"text", "estimators", "diagnostics", "grading"},  # grading: rank correlation
     "sklearn": {"text"},
     "threadpoolctl": {"estimators"},  # comes with scikit-learn
     "msgspec": {"adapters", "cli", "grading", "trainer", "experiments"},
