@@ -10,12 +10,12 @@ Reason = Literal["stale", "timeout", "error", "invalid"]
 
 
 class Turn(NamedTuple):
-    """One sampled message of the policy, with what its tool calls brought back.
+    """One sampled message of the policy, with what came back.
 
     Attributes:
         policy: what the policy wrote: visible content, then its tool calls under their headers.
-        results: the results attached to this turn's calls, each cut where it is long; written by
-            tools, so they are never evidence.
+        results: what came back, results of this turn's calls and the environment's replies, each
+            cut where it is long; not the policy's words, so never evidence.
     """
 
     policy: str

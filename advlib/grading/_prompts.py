@@ -116,7 +116,7 @@ def _transcript(candidate: Candidate, header: Callable[[str], str]) -> Iterator[
     for nth, turn in enumerate(candidate.turns, 1):
         yield header(f"{label}, turn {nth}: what the candidate wrote")
         yield turn.policy
-        for result_nth, result in enumerate(turn.results, 1):
-            yield header(f"{label}, turn {nth}: result {result_nth} of {len(turn.results)}")
-            yield result
+        for reply_nth, reply in enumerate(turn.results, 1):
+            yield header(f"{label}, turn {nth}: reply {reply_nth} of {len(turn.results)}")
+            yield reply
     yield header(f"{label} ends")

@@ -1,4 +1,4 @@
-"""What a grader reads of a trace: turns of the policy's own text, and what its tools answered.
+"""What a grader reads of a trace: turns of the policy's own text, and what came back.
 
 Lines that begin with the mark are ours alone. Text of a candidate or of its tools in which a line
 begins like one gets a backslash there, so no candidate can end its transcript, open a turn or
@@ -73,9 +73,9 @@ def turns_of(messages: Sequence[Message]) -> tuple[Turn, ...]:
     """One turn for each sampled message of the assistant, in the order of the messages.
 
     A tool's message belongs to the turn that made its call. Each call is answered once: what a
-    later context repeats is left out. A message whose call nobody made, or that names none,
-    belongs to the sampled message right before it on its branch; if there is none, or an unsampled
-    one stands between, it is part of the context and is left out.
+    later context repeats is left out. A tool's message whose call nobody made, or that names none,
+    and a user's message belong to the assistant's message right before them on their branch, if
+    that was sampled; else they are part of the context and are left out.
 
     Args:
         messages: a forest, parents before their children.
@@ -106,6 +106,8 @@ def turns_of(messages: Sequence[Message]) -> tuple[Turn, ...]:
             to = _answered(message.call_id, above, messages, turn_of, made, open_calls)
             if to is not None:
                 results[to].append(result_text(message.text))
+        elif message.role == "user" and above in turn_of:
+            results[turn_of[above]].append(result_text(message.text))
     return tuple(Turn(*pair) for pair in zip(policies, map(tuple, results), strict=True))
 
 
@@ -143,7 +145,7 @@ def _one_line(name: str) -> str:
 
 
 def result_text(text: str) -> str:
-    """A tool's answer: whole up to 4000 characters, else its first and its last 2000."""
+    """What came back: whole up to 4000 characters, else its first and its last 2000."""
     if len(text) <= RESULT_CHARS:
         return escaped(text)
     half = RESULT_CHARS // 2
