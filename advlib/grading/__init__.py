@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advlib.grading._agreement import JudgeAgreement, judge_agreement
 from advlib.grading._annotations import Annotation, grade_episode, trace_annotations
 from advlib.grading._candidates import candidates
 from advlib.grading._check import check_verdict
@@ -25,6 +26,7 @@ from advlib.grading._group import (
 )
 from advlib.grading._group_credit import group_credit
 from advlib.grading._http import HttpGrader
+from advlib.grading._metrics import grading_metrics
 from advlib.grading._outcome import GradedGroup, outcome, to_be_graded
 from advlib.grading._parse import MAX_VERDICT_CHARS, parse_verdict
 from advlib.grading._prompts import VERDICT_SCHEMA, grading_messages, prompt_chars
@@ -63,6 +65,7 @@ __all__ = [
     "GraderError",
     "HttpGrader",
     "InvalidVerdict",
+    "JudgeAgreement",
     "LeftOut",
     "Message",
     "Mode",
@@ -84,7 +87,9 @@ __all__ = [
     "grade_all",
     "grade_episode",
     "grading_messages",
+    "grading_metrics",
     "group_credit",
+    "judge_agreement",
     "outcome",
     "parse_verdict",
     "prompt_chars",
