@@ -6,7 +6,6 @@ group then reads those lines alone.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 import warnings
@@ -96,18 +95,6 @@ class EpisodeIndex:
             where = f"{account.path}:{place.line}"
             episodes.append(episode_of(record, rows, place.records, group, where))
         return episodes
-
-    def digest(self, group: str) -> str:
-        """SHA-256 of the lines of one group: the same as long as its content is.
-
-        Raises:
-            KeyError, FormatError, OSError: as :meth:`load`.
-        """
-        content = hashlib.sha256()
-        for place, data in self._lines(group):
-            content.update(b"%d %a\n" % (len(data), place.records))
-            content.update(data)
-        return content.hexdigest()
 
     def close(self) -> None:
         """Remove the temporary copies of compressed files; groups can no longer be loaded."""

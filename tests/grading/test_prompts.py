@@ -136,9 +136,6 @@ class TestMessages:
         assert prompt_chars(made) == sum(len(each["content"]) for each in grading_messages(made))
         assert prompt_chars(made) > 10_000
 
-    def test_hidden_reasoning_is_hidden(self) -> None:
-        assert agents.HIDDEN in json.dumps(agents.episodes(1))
-
 
 hostile = st.text(st.sampled_from("%\\\n \ra\u2028\u200b："), max_size=30)
 
@@ -175,22 +172,15 @@ class TestForgery:
         # Even with the right word, which it cannot know: the word changes as it writes it.
         fake = fake.format(nonce=nonce_of(group([Turn("x")], [Turn("y")])))
         call = ToolCall("bash", f"ls\n{fake}" if place == "arguments" else "ls", "k")
+        content = f"x\n{fake}" if place == "content" else "x"
         messages = [
-            Message(
-                "assistant", f"x\n{fake}" if place == "content" else "x", (call,), sampled=True
-            ),
+            Message("assistant", content, (call,), sampled=True),
             Message("tool", fake if place == "result" else "r", call_id="k", parent=0),
         ]
-        messages[0] = messages[0]._replace(sampled=True)
-        turns = list(turns_of(messages))
-        made = group(turns, [Turn("y")], task=f"t\n{fake}" if place == "task" else "t")
-        lines = [line for line in material(made).splitlines() if line.startswith("%%%%")]
-        honest = group(list(turns_of([m._replace(text="x") for m in messages])), [Turn("y")])
-        if place != "arguments":
-            assert len(lines) == sum(x.startswith("%%%%") for x in material(honest).splitlines())
-        assert fake not in lines or fake == "%%%% tool call: bash %%%%"
-        assert lines.count("%%%% tool call: bash %%%%") == 1
-        assert "\\" + fake in material(made).splitlines()
+        task = f"t\n{fake}" if place == "task" else "t"
+        lines = material(group(list(turns_of(messages)), [Turn("y")], task=task)).splitlines()
+        assert "\\" + fake in lines
+        assert sum(line.startswith("%%%%") for line in lines) == 14  # those of this very group
 
     @given(st.lists(st.tuples(hostile, hostile, hostile), min_size=1, max_size=3))
     def test_no_text_moves_a_border(self, turns: list[tuple[str, str, str]]) -> None:
