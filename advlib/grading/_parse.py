@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, Never
 
 import msgspec
@@ -99,8 +100,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object's members; JSON lets readers disagree about a name that is given twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise InvalidVerdict(f"an object has two members named {quoted(twice)}")
     return found
 
