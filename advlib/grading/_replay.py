@@ -34,7 +34,7 @@ class _Record(msgspec.Struct, frozen=True):
     group: str
     labels: dict[str, str] | None = None
     text: str | None = None
-    verdict: msgspec.Raw | None = None
+    verdict: msgspec.Raw = msgspec.Raw(b"null")
     trace_id: str | None = None
     model: str | None = None
     usage: _Usage | None = None
@@ -111,8 +111,8 @@ class ReplayGrader:
             output_tokens=usage.output_tokens,
             cost=usage.cost,
         )
-        if record.text is None and record.verdict is not None:
-            answer = answer._replace(text=bytes(record.verdict).decode())
+        if record.text is None and (verdict := bytes(record.verdict)) != b"null":
+            answer = answer._replace(text=verdict.decode())
         if not answer.text and record.fallback_reason is not None:
             why = escaped(": ".join(filter(None, (record.fallback_reason, record.detail))), 200)
             raise GraderError(f"{place}: recorded without a verdict: {why}", answer=answer)
