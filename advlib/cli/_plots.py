@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from advlib.cli import _svg
+from advlib.cli._html import Plot
 from advlib.cli._pairs import SHOWN, Pairs
 from advlib.cli._show import number
 from advlib.cli._tasks import Tasks
@@ -16,22 +17,6 @@ TASKS_SHOWN = 150
 PARTS = 100
 
 Kernels = list[Mapping[str, Any]]
-
-
-class Plot(NamedTuple):
-    """A picture with what to say about it.
-
-    Attributes:
-        title: its heading.
-        svg: the picture; None where there is nothing to draw.
-        told: one or two sentences below it; without a picture, why there is none.
-        legend: style and name of each series.
-    """
-
-    title: str
-    svg: str | None
-    told: str
-    legend: tuple[tuple[str, str], ...] = ()
 
 
 def ratio(document: Mapping[str, Any]) -> Plot:

@@ -133,7 +133,7 @@ def calibrate(
     if output is not None:
         _output.write_text(output, _show.json_text(document) + "\n")
     if html is not None:
-        from advlib.cli._report import page
+        from advlib.cli._calibration_page import page
 
         _output.write_text(html, page(result))
     if as_json:
