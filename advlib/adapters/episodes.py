@@ -166,6 +166,9 @@ def index_episodes(
     """
     wanted = formats_named(format)
     found = find(path_or_paths)
+    for path in found.files:
+        if own.is_parquet(path):
+            raise FormatError(_no_transcripts(path, own.FORMAT))
     rows = Collector(light=True)
     session = Session(rows, reward_key, {})
     account = ReadReport(ignored=found.ignored)
@@ -210,8 +213,6 @@ class _Places:
     def spool(self, account: FileReport) -> IO[bytes] | None:
         """A file to unpack a compressed one into."""
         self._end_spool()
-        if own.is_parquet(account.path):
-            raise FormatError(_no_transcripts(account.path, own.FORMAT))
         self.paths.append(account.path)
         self._contents.append(account.path)
         with open(account.path, "rb") as file:
