@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -79,7 +80,8 @@ def read(
     """
     from advlib import adapters
 
-    table, told = patiently(adapters.read, paths, format, reward_key=reward_key)
+    reader = partial(adapters.read, details=details)
+    table, told = patiently(reader, paths, format, reward_key=reward_key)
     if not len(table):
         raise Refusal(f"{', '.join(paths)}: no rollout in there")
     return Read(table, told)
