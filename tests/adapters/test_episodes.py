@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
+import random
+import re
 import shutil
 import tracemalloc
 import warnings
@@ -17,6 +20,7 @@ import pytest
 from advlib import adapters
 from advlib.adapters import index_episodes
 from advlib.grading import Episode, Turn, candidates
+from tests.adapters import test_fuzz
 from tests.adapters.made import episode, legacy, nemo, read, trace, write_lines
 from tests.grading import agents
 
@@ -609,3 +613,48 @@ class TestFiles:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 8_000_000
+
+
+@pytest.mark.parametrize("format", test_fuzz.SAMPLES)
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_files_are_read_as_the_table_reads_them(
+    tmp_path: Path, format: str, seed: int
+) -> None:
+    rng = random.Random(f"{format} {seed}")
+    path = tmp_path / "r.jsonl"
+    whole = [json.dumps(row).encode() for row in test_fuzz.SAMPLES[format]]
+    compared = 0
+    for _ in range(40):
+        lines = list(whole)
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(lines))
+            with contextlib.suppress(ValueError):  # already too damaged for this mutation
+                lines[at] = rng.choice(test_fuzz.MUTATIONS)(lines[at], rng) or b"{"
+        path.write_bytes(b"\n".join(lines))
+        refusal = ""
+        try:
+            rows = read(path, reward_key="a")
+        except adapters.FormatError as error:
+            refusal = str(error)
+        if refusal:
+            with pytest.raises(adapters.FormatError, match=f"^{re.escape(refusal)}$"):
+                indexed(path, reward_key="a")
+            continue
+        groups = everything(path, reward_key="a")
+        told = of_episodes(groups)
+        table = merged(of_table(rows), told)
+        for group, episodes in groups.items():
+            for each in episodes:
+                if not each.traces:
+                    assert table[group].pop(each.id) == (None, False)
+        assert told == table
+        compared += 1
+    assert compared > 20
+
+
+def merged(table: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """The table's groups, those of an agent with a name of its own under their episode's."""
+    found: dict[str, dict[str, Any]] = {}
+    for group, rows in table.items():
+        found.setdefault(group if group in told else group.rpartition("/")[0], {}).update(rows)
+    return found
