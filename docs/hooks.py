@@ -16,13 +16,14 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 PUBLIC_MODULES = (
     "advlib",
     "advlib.masking",
     "advlib.adapters",
     "advlib.diagnostics",
+    "advlib.grading",
     "advlib.text",
 )
 
@@ -64,7 +65,9 @@ def _documented(module: Any, name: str) -> bool:
         # "Name(field, field)" when the author wrote nothing.
         text = thing.__dict__.get("__doc__") or ""
         return bool(text) and not text.startswith(f"{thing.__name__}(")
-    if callable(thing) or inspect.ismodule(thing):
+    # A type such as Literal["a", "b"] can be called as far as Python knows, and is a constant.
+    is_type = get_origin(thing) is not None
+    if inspect.ismodule(thing) or (callable(thing) and not is_type):
         return bool(inspect.getdoc(thing))
     return name in _documented_constants(module.__name__.split(".")[0])
 

@@ -197,6 +197,7 @@ def _grade(plan: Plan, grader: Grader, journal: Journal, request: Request) -> Pa
         request.max_off_policy_steps,
         request.stop_after,
         request.retry,
+        rename=isinstance(grader, HttpGrader),
     )
 
     async def everything(passing: Pass) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, NamedTuple
+
+import msgspec
 
 from advlib import grading
 from advlib.cli._errors import Refusal
@@ -27,6 +30,7 @@ class Options(NamedTuple):
     max_off_policy_steps: int | None
     stop_after: int
     retry: Collection[str]
+    rename: bool  # answers get names that follow from them: a server's are new each time
 
 
 class Pass:
@@ -112,6 +116,8 @@ class Pass:
 
     def _take(self, graded: GradedGroup) -> None:
         entry = finished(self._open.pop(graded.group), graded, self._secrets)
+        if self._options.rename and entry.trace_id is not None:
+            entry = msgspec.structs.replace(entry, trace_id=_name(entry))
         if entry.fallback_reason == "error":
             self._held.append(entry)
             if self._options.stop_after and len(self._held) >= self._options.stop_after:
@@ -149,8 +155,6 @@ def finished(entry: Entry, graded: GradedGroup, secrets: Collection[str]) -> Ent
 
     A verdict that cannot be used is no reason here: that is found again from its text.
     """
-    import msgspec
-
     answer = graded.answer
     used = Usage()
     if answer is not None:
@@ -167,6 +171,10 @@ def finished(entry: Entry, graded: GradedGroup, secrets: Collection[str]) -> Ent
         "grading": round(graded.grading, 3),
     }
     return msgspec.structs.replace(entry, **changes)
+
+
+def _name(entry: Entry) -> str:
+    return hashlib.sha256(f"{entry.digest} {entry.text!a}".encode()).hexdigest()[:32]
 
 
 def censored(text: str, secrets: Collection[str]) -> str:

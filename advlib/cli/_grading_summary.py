@@ -43,7 +43,7 @@ def document(
         },
         "samples": dict(built.samples.most_common()),
         "hacks": _hacks(built.graded),
-        "metrics": getattr(grading, "grading_metrics", lambda *a: {})(built.graded, built.groups),
+        "metrics": grading.grading_metrics(built.graded, built.groups),
         "usage": _usage(built.graded),
         "files": list(record.NAMES),
         "warnings": list(told),
@@ -91,15 +91,23 @@ def _total(items: Iterable[Any]) -> Any:
     return sum(known) if known else None
 
 
+_TIMES = ("gar/latency", "gar/waiting")
+
+
 def show(summary: Mapping[str, Any]) -> None:
     """Prints the summary."""
     out = _show.console()
     out.print(_show.facts(_facts(summary)))
     if summary["metrics"]:
         out.print()
-        rows = [(name, _show.number(value)) for name, value in summary["metrics"].items()]
+        rows = [
+            (name, _show.number(value))
+            for name, value in summary["metrics"].items()
+            if name not in _TIMES
+        ]
         out.print(_show.table(("metric", "value"), rows))
     out.print()
+    out.print(_show.facts([("time", _time(summary))]))
     files = ", ".join(summary["files"])
     out.print(Text(f"written to {_show.plain(summary['output'])}: {files}", style="bold"))
 
@@ -115,7 +123,8 @@ def _facts(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for reason, times in groups["fallbacks"].items():
         yield "  fell back", f"{times:,} {reason}"
     candidates, samples = summary["candidates"], summary["samples"]
-    yield "candidates", f"{candidates['count']:,}; {candidates['left_out']:,} episodes are none"
+    left_out = _show.count(candidates["left_out"], "episode")
+    yield "candidates", f"{candidates['count']:,}; {left_out} left out"
     yield "rollouts", f"{sum(samples.values()):,}; {samples.get('credited', 0):,} with credit"
     for reason, times in samples.items():
         if reason != "credited":
@@ -127,7 +136,12 @@ def _facts(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         f"{hacks['failed_citations']:,} of these for citations that failed",
     )
     yield "grader", _spent(summary["usage"])
-    yield "seconds", _show.number(summary["seconds"], digits=1)
+
+
+def _time(summary: Mapping[str, Any]) -> str:
+    told = f"{_show.number(summary['seconds'], digits=1)} s"
+    latency = summary["metrics"].get("gar/latency")
+    return told if latency is None else f"{told}; {_show.number(latency, digits=1)} s a group"
 
 
 def _records(read: Mapping[str, Any]) -> str:

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 Mode = Literal["rewards", "advantages"]
+"""How a verdict is used: to share the credit of rewards, or as all there is."""
+
 Reason = Literal["stale", "timeout", "error", "invalid"]
+"""Why a group has no verdict, though one was wanted."""
 
 
 class Turn(NamedTuple):
