@@ -136,7 +136,7 @@ def redistributed(
             candidate_ids=candidate_ids,
             statistics=statistics,
         )
-        return Redistributed(_floats(credit.advantages), float(credit.scale[0]))
+        return Redistributed(np.asarray(credit.advantages).tolist(), float(credit.scale[0]))
 
 
 def rank_credit(arrays: VerdictArrays) -> list[float]:
@@ -144,11 +144,8 @@ def rank_credit(arrays: VerdictArrays) -> list[float]:
     if len(arrays.tiers) < 2:
         return [0.0] * len(arrays.tiers)
     with _concrete_float64():
-        return _floats(advlib.rank_margin(arrays.tiers, arrays.margins, hacks=arrays.hacks))
-
-
-def _floats(values: jax.Array) -> list[float]:
-    return [value + 0.0 for value in np.asarray(values).tolist()]  # + 0.0: no negative zero
+        advantages = advlib.rank_margin(arrays.tiers, arrays.margins, hacks=arrays.hacks)
+        return np.asarray(advantages).tolist()
 
 
 @contextlib.contextmanager

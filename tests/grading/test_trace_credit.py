@@ -198,7 +198,7 @@ def test_win_rates_are_those_of_the_core(name: str) -> None:
 def test_without_a_verdict_the_original_rewards_decide(statistics: Any) -> None:
     rewards = [0.9, 0.5, 0.1, 0.3]
     members = group(*(candidate(name, r) for name, r in zip("abcd", rewards, strict=True)))
-    got = trace_credit(None, members, statistics=statistics)
+    got = trace_credit(None, members, statistics=statistics, f_min=0.0, lambda_max=1.0)
     plain = np.asarray(advlib.group_mean(rewards, [0] * 4))
     np.testing.assert_allclose(list(advantages(got).values()), plain, rtol=0, atol=1e-7)
     close(advantages(got), a1=0.45, b1=0.05, c1=-0.35, d1=-0.15)  # 4c, and no hack drops
@@ -312,6 +312,7 @@ def test_advantages_mode_reads_no_reward() -> None:
     close(advantages(got), a1=0.5, a2=0.5, a3=0.5, b1=-0.5)
 
 
+@pytest.mark.filterwarnings("error")
 def test_one_candidate_alone_is_compared_with_nobody() -> None:
     told = read(verdict("a", ["a"]))
     assert trace_credit(told, group(candidate("a", 1), mode="advantages"))["a1"].advantage == 0.0
