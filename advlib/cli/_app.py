@@ -12,6 +12,7 @@ from advlib.cli.calibrate import calibrate
 from advlib.cli.demo import demo
 from advlib.cli.grade import grade
 from advlib.cli.inspect import inspect
+from advlib.cli.report import report
 from advlib.cli.score import score
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app.command()(score)
 app.command()(inspect)
 app.command()(calibrate)
 app.command()(grade)
+app.command()(report)
 app.command()(demo)
 
 

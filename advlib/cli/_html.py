@@ -94,6 +94,7 @@ def table(
     text: Sequence[int] = (0,),
     strong: Sequence[bool] = (),
     drawn: Sequence[int] = (),
+    long: Sequence[int] = (),
     level: int = 2,
 ) -> str:
     """A table under a heading; nothing where it has no rows.
@@ -105,12 +106,13 @@ def table(
         text: columns of text, at their left; the others are numbers, at their right.
         strong: rows that are set apart.
         drawn: columns whose cells are HTML.
+        long: columns of text that may take several lines.
         level: of the heading.
     """
 
     def line(tag: str, cells: Sequence[str], style: str = "") -> str:
         inner = "".join(
-            f"<{tag}{'' if nth in text else ' class=n'}>"
+            f"<{tag}{' class=w' if nth in long else '' if nth in (*text, *drawn) else ' class=n'}>"
             f"{cell if nth in drawn and tag == 'td' else escape(cell)}</{tag}>"
             for nth, cell in enumerate(cells)
         )

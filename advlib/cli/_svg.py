@@ -173,3 +173,34 @@ def _apart(bounds: tuple[float, float]) -> tuple[float, float]:
 def _text(x: float, y: float, told: str, anchor: str, style: str = "number", more: str = "") -> str:
     at = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text class="{style}" {at} {more}>{escape(told)}</text>'
+
+
+def strip(
+    bounds: tuple[float, float],
+    value: float,
+    interval: tuple[float, float] | None,
+    other: float | None,
+    told: str,
+) -> str:
+    """A value with its interval on one line, and another value beside it as a ring.
+
+    Args:
+        bounds: of the scale, which the strips of a table share.
+        value: a dot.
+        interval: low and high, cut at the bounds; None where there is none.
+        other: a ring; None where there is none.
+        told: what it shows.
+    """
+    scale = Scale(*_apart(bounds), 6, 234)
+    level = Frame(scale, Scale(0, 1, 18, 2))
+    marks = ['<path class="grid" d="M6 10H234"/>']
+    if interval is not None:
+        low, high = (scale(min(max(end, scale.low), scale.high)) for end in interval)
+        marks.append(f'<path class="span s0" d="M{low:.1f} 10H{high:.1f}"/>')
+    if other is not None and math.isfinite(other):
+        marks.append(f'<circle class="ring s1" cx="{scale(other):.1f}" cy="10" r="4"/>')
+    marks.append(dot(level, value, 0.5, "s0"))
+    return (
+        f'<svg class="strip" viewBox="0 0 240 20" role="img" aria-label="{escape(told)}">'
+        f"{''.join(marks)}</svg>"
+    )

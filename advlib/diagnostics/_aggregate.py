@@ -44,6 +44,7 @@ def aggregate(
     columns: Mapping[str, Any],
     *,
     expected: Sequence[tuple[Hashable, int]] | None = None,
+    groups: bool = True,
 ) -> Aggregate:
     """What a run publishes about its rollouts.
 
@@ -58,6 +59,7 @@ def aggregate(
         columns: numbers by name, (B,) each, NaN or None where a row has none; "reward" is one.
         expected: pairs (task, rollout) that were to be made; those of the rows by default. Masked
             pairs leave it too, so that masked is never missing.
+        groups: whether the tasks are wanted one by one.
 
     Returns:
         :class:`Aggregate`.
@@ -84,11 +86,7 @@ def aggregate(
         task, rollout = pairs[row]
         by_task.setdefault(task, []).append(row)
         by_repeat.setdefault(rollout, []).append(row)
-    wanted: dict[Hashable, int] = {}
-    for pair in dict.fromkeys([*(expected or ()), *pairs]):
-        if pair not in out:
-            wanted[pair[0]] = wanted.get(pair[0], 0) + 1
-    groups = [_group(task, rows, pairs, frame, wanted[task]) for task, rows in by_task.items()]
+    by_group = _groups(by_task, pairs, frame, [*(expected or ()), *pairs], out) if groups else []
     repeats = (
         [_repeat(nth, by_repeat[nth], frame, len(by_task)) for nth in sorted(by_repeat)]
         if len(by_repeat) > 1
@@ -97,7 +95,7 @@ def aggregate(
     metrics = {**_statistics(frame, kept), **_across(repeats, list(frame)), **covered}
     means = {name: value for name, value in metrics.items() if name.startswith("mean/")}
     num_repeats = len({rollout for _, rollout in pairs})
-    return Aggregate(metrics, {**means, **covered}, groups, repeats, num_repeats)
+    return Aggregate(metrics, {**means, **covered}, by_group, repeats, num_repeats)
 
 
 def _coverage(pairs: list[tuple[Hashable, int]], masked: np.ndarray) -> Metrics:
@@ -133,6 +131,20 @@ def _statistics(frame: Mapping[str, np.ndarray], rows: Any) -> Metrics:
         elif alone and len(cell) == len(cells[name]):
             result[f"std/{name}"] = 0.0
     return result
+
+
+def _groups(
+    by_task: Mapping[Hashable, list[int]],
+    pairs: list[tuple[Hashable, int]],
+    frame: Mapping[str, np.ndarray],
+    expected: list[tuple[Hashable, int]],
+    masked: set[tuple[Hashable, int]],
+) -> list[dict[str, Any]]:
+    wanted: dict[Hashable, int] = {}
+    for pair in dict.fromkeys(expected):
+        if pair not in masked:
+            wanted[pair[0]] = wanted.get(pair[0], 0) + 1
+    return [_group(task, rows, pairs, frame, wanted[task]) for task, rows in by_task.items()]
 
 
 def _group(

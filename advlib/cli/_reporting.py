@@ -1,0 +1,280 @@
+"""What ``advlib report`` does, between its options and what it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from advlib import adapters, encode_groups
+from advlib.adapters._nemo_gym_details import METRIC, PERFORMANCE, ROLLOUT_INDEX
+from advlib.cli import _account, _causes, _output
+from advlib.cli._notes import unused
+from advlib.cli._policy import settings as policy_settings
+from advlib.cli._read import read
+from advlib.cli._samples import Samples, samples
+from advlib.cli._score import score
+from advlib.diagnostics import (
+    FailurePolicy,
+    aggregate,
+    mask_effect,
+    pass_at_k,
+    performance_summary,
+)
+
+# Of NeMo Gym: the rule is chosen task by task.
+LARGEST = "largest of the first k, where a task has other rewards than 0 and 1"
+MOST_VALUES = 64  # policies or steps that are broken down one by one
+
+
+class Request(NamedTuple):
+    """The options of ``advlib report``."""
+
+    paths: tuple[str, ...]
+    format: str
+    reward: str
+    group_by: tuple[str, ...]
+    policy: FailurePolicy
+    output: str | None
+    html: str | None
+
+
+class View(NamedTuple):
+    """The rollouts, looked at once for every section.
+
+    Attributes:
+        data: rollouts, groups and rewards.
+        account: what became of them.
+        causes: columns that say what failed.
+        environments: (B,) names.
+        task_ids: (B,) int, one an environment and task.
+        places: (B,) int, the rollout's index among those of its task.
+        columns: other numbers, by name.
+    """
+
+    data: Samples
+    account: _account.Account
+    causes: _causes.Columns
+    environments: np.ndarray
+    task_ids: np.ndarray
+    places: np.ndarray
+    columns: dict[str, np.ndarray]
+
+
+def run(request: Request) -> dict[str, Any]:
+    """The report as one JSON document.
+
+    Raises:
+        Refusal, FormatError, OSError: something cannot be used as asked.
+    """
+    return _reporter(request.paths)(request)
+
+
+def _reporter(paths: Sequence[str]) -> Callable[[Request], dict[str, Any]]:
+    """Who reports on these paths.
+
+    What is no rollout file and has a report of its own, such as a folder with the record of an
+    experiment, is told from rollouts here and nowhere else.
+    """
+    return rollouts
+
+
+def rollouts(request: Request) -> dict[str, Any]:
+    """The report on rollout files."""
+    for path, flag, suffix in (
+        (request.output, "--output", ".json"),
+        (request.html, "--html", ".html"),
+    ):
+        if path is not None:
+            _output.check(path, request.paths, suffixes=(suffix,), flag=flag)
+    key = None if request.reward == "reward" else request.reward
+    table, told = read(request.paths, request.format, reward_key=key, details=True)
+    data = samples(table, group_by=request.group_by, reward=request.reward, policy=request.policy)
+    files = [file.path for file in adapters.report(table).files]
+    for path, flag in ((request.output, "--output"), (request.html, "--html")):
+        if path is not None:
+            _output.check_not_input(path, files, flag=flag)
+    view = _view(data)
+    names = list(view.account.coverage.environments)
+    everything = np.ones(len(data.valid), bool)
+    total = _section(view, everything, None)
+    account = adapters.report(table)
+    return {
+        **_settings(request),
+        "files": files,
+        "read": {
+            "records": account.records,
+            "rows": account.rows,
+            "reported": account.reported,
+            "notes": account.notes,
+        },
+        "total": total,
+        "environments": {
+            name: total if len(names) == 1 else _section(view, view.environments == name, name)
+            for name in names
+        },
+        "policies": _by_value(view, "policy"),
+        "steps": _by_value(view, "step"),
+        "warnings": [
+            *told,
+            *view.account.notes,
+            *unused(data),
+            *_account.unregistered(table),
+            *([] if data.valid.any() else ["no rollout has a usable reward"]),
+        ],
+    }
+
+
+def _settings(request: Request) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    return {
+        "advlib": version("advlib"),
+        "reward": request.reward,
+        "group_by": list(request.group_by),
+        "on_failure": policy_settings(request.policy),
+    }
+
+
+def _view(data: Samples) -> View:
+    table = data.table
+    environments = np.array(table["environment"].to_pylist(), object)
+    tasks = table["task"].to_pylist()
+    task_ids = encode_groups(list(zip(environments.tolist(), tasks, strict=True))).ids
+    columns = {
+        name: np.asarray(table[name].cast("float64").to_numpy(), np.float64)
+        for name in table.column_names
+        if name.startswith((METRIC, PERFORMANCE))
+    }
+    account = _account.account(data)
+    causes = _causes.Columns(data)
+    places = _places(data, np.asarray(task_ids), account.became)
+    return View(data, account, causes, environments, np.asarray(task_ids), places, columns)
+
+
+def _places(data: Samples, task_ids: np.ndarray, became: np.ndarray) -> np.ndarray:
+    """The file's own index where it has one and it is used once a task, else the order of rows."""
+    table = data.table
+    if ROLLOUT_INDEX in table.column_names:
+        indices = np.asarray(table[ROLLOUT_INDEX].cast("float64").to_numpy(), np.float64)
+        pairs = np.stack([task_ids[became != "outside"], indices[became != "outside"]])
+        if not np.isnan(pairs).any() and len(np.unique(pairs, axis=1).T) == pairs.shape[1]:
+            return np.nan_to_num(indices).astype(np.int64)
+    order = np.argsort(task_ids, kind="stable")
+    first = np.searchsorted(task_ids[order], task_ids[order], side="left")
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order)) - first
+    return places
+
+
+def _section(view: View, rows: np.ndarray, environment: str | None) -> dict[str, Any]:
+    """What is said of one environment, or of all."""
+    data, account = view.data, view.account
+    covered = (
+        account.coverage if environment is None else account.coverage.environments[environment]
+    )
+    absent = [a for a in account.absent if environment in (None, a.environment)]
+    sources = (
+        sorted(set(account.expected_from.values()))
+        if environment is None
+        else [account.expected_from[environment]]
+    )
+    inside = rows & (account.became != "outside")
+    used = inside & data.valid
+    ran = inside & np.isin(account.became, ("measured", "masked"))
+    return {
+        "account": {
+            **{name: getattr(covered, name) for name in covered._fields[:6]},
+            "expected_from": sources,
+            "tasks": len(np.unique(view.task_ids[inside])),
+            "measured_tasks": len(np.unique(view.task_ids[used])),
+        },
+        "score": score(data.rewards[used], view.task_ids[used], covered),
+        "not_measured": _causes.failures(
+            data, account, view.causes, inside, absent, max(1, covered.expected)
+        ),
+        "zeros": _causes.zeros(data, view.causes, inside),
+        "pass_at_k": _pass_at_k(view, used),
+        "had_masked_rows_voted": mask_effect(
+            data.rewards[inside], data.group_ids[inside], data.valid[inside]
+        )._asdict(),
+        "aggregate": _aggregate(view, ran),
+        "performance": _performance(view, inside),
+    }
+
+
+def _pass_at_k(view: View, used: np.ndarray) -> dict[str, Any] | None:
+    rows = np.flatnonzero(used)
+    order = rows[np.lexsort((view.places[rows], view.task_ids[rows]))]
+    _, starts = np.unique(view.task_ids[order], return_index=True)
+    parts = np.split(view.data.rewards[order], starts[1:])
+    scores = [part.tolist() for part in parts if len(part)]
+    most = max(map(len, scores), default=0)
+    if most < 2:
+        return None
+    ks = [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
+    found = pass_at_k(scores, ks=ks)
+    binary = bool(np.isin(view.data.rewards[used], (0.0, 1.0)).all())
+    return {
+        "rule": "combinatorial" if binary else LARGEST,
+        "values": [
+            {"k": k, "value": found.pass_at[k] / 100, "tasks": found.num_tasks[k]}
+            for k in ks
+            if k in found.pass_at
+        ],
+    }
+
+
+def _aggregate(view: View, ran: np.ndarray) -> dict[str, Any]:
+    """The published metrics; attempts that failed are in another file and in none of them."""
+    rows = np.flatnonzero(ran)
+    columns = {"reward": view.data.rewards[rows]}
+    for name, column in view.columns.items():
+        if name.startswith(METRIC) and not np.isnan(column[rows]).all():
+            columns[name.removeprefix(METRIC)] = column[rows]
+    found = aggregate(
+        view.task_ids[rows].tolist(),
+        view.places[rows].tolist(),
+        ~view.data.valid[rows],
+        columns,
+        groups=False,
+    )
+    return {
+        "metrics": found.metrics,
+        "key_metrics": found.key_metrics,
+        "repeats": found.repeats,
+        "num_repeats": found.num_repeats,
+    }
+
+
+def _performance(view: View, inside: np.ndarray) -> dict[str, float] | None:
+    named = [PERFORMANCE + name for name in ("num_turns", "total_latency_ms")]
+    found = [view.columns[name][inside] for name in named if name in view.columns]
+    if len(found) < len(named):
+        return None
+    reports = ~np.isnan(found[0]) | ~np.isnan(found[1])
+    turns, latency = (
+        [None if np.isnan(value) else value for value in column[reports].tolist()]
+        for column in found
+    )
+    return performance_summary(int(inside.sum()), turns, latency)
+
+
+def _by_value(view: View, column: str) -> list[dict[str, Any]]:
+    """Account and score by policy or step, where there are several."""
+    values = np.array(view.data.table[column].to_pylist(), object)
+    inside = view.account.became != "outside"
+    names = list(dict.fromkeys(values[inside].tolist()))
+    if len([name for name in names if name is not None]) < 2:
+        return []
+    if column == "step":
+        names.sort(key=lambda step: (step is None, step))
+    result = []
+    for name in names[:MOST_VALUES]:
+        rows = inside & np.array([value == name for value in values.tolist()], bool)
+        used = rows & view.data.valid
+        mean = score(view.data.rewards[used], view.task_ids[used], None)
+        measured = {"rollouts": int(rows.sum()), "measured": int(used.sum())}
+        result.append({column: name, **measured, "score": mean})
+    return result

@@ -1,0 +1,59 @@
+"""``advlib report``: what became of the rollouts, and the score over those that were measured."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from advlib.cli._read import CountAsZero, Format, GroupBy, OnFailure, Paths, Reward, split
+
+_OUT = "What comes out"
+
+
+def report(
+    paths: Paths,
+    format: Format = "auto",
+    reward: Reward = "reward",
+    group_by: GroupBy = None,
+    on_failure: OnFailure = None,
+    count_as_zero: CountAsZero = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write .json.", rich_help_panel=_OUT),
+    ] = None,
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write a page, .html.", rich_help_panel=_OUT),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_OUT)
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print warnings only.", rich_help_panel=_OUT)
+    ] = False,
+) -> None:
+    """Say what became of every rollout, and what the score is without those that failed."""
+    from advlib.cli import _output, _policy, _report_told, _reporting, _show
+
+    request = _reporting.Request(
+        paths=tuple(paths),
+        format=format,
+        reward=reward,
+        group_by=split(group_by) or ("group",),
+        policy=_policy.policy(split(on_failure), split(count_as_zero)),
+        output=output,
+        html=html,
+    )
+    document = _reporting.run(request)
+    if output is not None:
+        _output.write_text(output, _show.json_text(document) + "\n")
+    if html is not None:
+        from advlib.cli._report_page import page
+
+        _output.write_text(html, page(document))
+    if as_json:
+        _show.print_json(document)
+    elif not quiet:
+        _report_told.show(document, [path for path in (output, html) if path is not None])
+    _show.print_warnings(document["warnings"])
