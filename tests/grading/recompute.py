@@ -161,7 +161,9 @@ def _check_grade(group: Group, entry: dict[str, Any] | None, grade: dict[str, An
     assert grade["id"] == entry["trace_id"]
     assert grade["info"]["kind"] == "grade"
     assert grade["info"]["candidates"] == group.labels == entry["labels"]
-    assert [node["message"]["content"] for node in grade["nodes"]] == [entry["text"]]
+    told = [node["message"]["content"] for node in grade["nodes"]]
+    assert told == ([entry["text"]] if entry["text"] else [])
+    assert grade["ok"] is (entry["fallback_reason"] is None)
     assert not grade["agent"]["trainable"]
 
 
