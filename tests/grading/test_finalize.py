@@ -419,8 +419,10 @@ def test_cancellation_while_waiting_for_a_slot_loses_no_slot_and_makes_none() ->
 
 
 def test_a_second_cancellation_does_not_wait_for_the_cleanup() -> None:
+    grader = Slow(100.0, cleanup=4.0)
+
     async def main() -> float:
-        finalizer = Finalizer(Slow(100.0, cleanup=4.0))
+        finalizer = Finalizer(grader)
         task = asyncio.create_task(finalizer.grade(small.group()))
         await asyncio.sleep(10.0)
         task.cancel()
@@ -433,6 +435,23 @@ def test_a_second_cancellation_does_not_wait_for_the_cleanup() -> None:
         return ended
 
     assert clock.run(main()) == 11.0
+    assert grader.cleaned == 1
+
+
+def test_a_cancellation_after_a_deadline_does_not_break_the_cleanup_off() -> None:
+    grader = Slow(9999.0, cleanup=4.0)
+
+    async def main() -> float:
+        finalizer = Finalizer(grader, timeout=10.0)
+        task = asyncio.create_task(finalizer.grade(small.group()))
+        await asyncio.sleep(11.0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return now()
+
+    assert clock.run(main()) == 14.0
+    assert grader.cleaned == 1
 
 
 def test_a_timeout_around_the_call_is_the_callers(caplog: pytest.LogCaptureFixture) -> None:
@@ -631,6 +650,8 @@ def test_however_the_iteration_ends_nothing_is_left_over(how: str) -> None:
                 await task
         else:
             await task
+        # Cancelled, not waited for: within the second that the cleanup takes.
+        assert now() == {"cancelled": 6.0, "left": 12.0, "source fails": 5.0}[how]
 
     clock.run(main())  # which looks for tasks that are left over
     assert closed
