@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from html import escape
 from typing import Any
 
 from advlib.cli import _html, _plots, _told
@@ -27,7 +26,7 @@ def page(result: Result) -> str:
         missing=_html.missing(plots),
         facts=_facts(document),
         warnings=_html.bullets("To keep in mind", document["warnings"]),
-        version=escape(document["advlib"]),
+        version=_html.escaped(document["advlib"]),
     )
 
 

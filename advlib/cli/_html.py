@@ -1,7 +1,7 @@
 """Pages that need nothing but themselves: no script, no font, no network.
 
 A page is a frame, which every report shares with its style, around the body of one report. All text
-goes through ``html.escape``; whatever is already HTML comes from a function of this file, or from a
+goes through `escaped`; whatever is already HTML comes from a function of this file, or from a
 template.
 """
 
@@ -12,6 +12,13 @@ from html import escape
 from importlib import resources
 from string import Template
 from typing import NamedTuple
+
+from advlib.cli._show import plain
+
+
+def escaped(text: str) -> str:
+    """Text as HTML, on one line and without characters that are none."""
+    return escape(plain(text))
 
 
 class Plot(NamedTuple):
@@ -38,7 +45,7 @@ def page(template: str, title: str, **parts: str) -> str:
         title: of the window.
         parts: HTML by name; made by the functions below, or escaped.
     """
-    return _filled("page.html", title=escape(title), body=_filled(template, **parts))
+    return _filled("page.html", title=escaped(title), body=_filled(template, **parts))
 
 
 def figures(plots: Iterable[Plot]) -> str:
@@ -50,12 +57,12 @@ def figures(plots: Iterable[Plot]) -> str:
 def figure(plot: Plot) -> str:
     """A picture with its heading, legend and caption."""
     keys = "".join(
-        f'<span><i class="{style}"></i>{escape(name)}</span>' for style, name in plot.legend
+        f'<span><i class="{style}"></i>{escaped(name)}</span>' for style, name in plot.legend
     )
     legend = f'<p class="legend">{keys}</p>' if keys else ""
     return (
-        f'<figure><h2>{escape(plot.title)}</h2>{legend}<div class="wide">{plot.svg}</div>'
-        f"<figcaption>{escape(plot.told)}</figcaption></figure>"
+        f'<figure><h2>{escaped(plot.title)}</h2>{legend}<div class="wide">{plot.svg}</div>'
+        f"<figcaption>{escaped(plot.told)}</figcaption></figure>"
     )
 
 
@@ -70,19 +77,19 @@ def missing(plots: Sequence[Plot]) -> str:
 
 def bullets(title: str, items: Iterable[str]) -> str:
     """A list under a heading; nothing where it is empty."""
-    told = "".join(f"<li>{escape(item)}</li>" for item in items)
-    return f"<section><h2>{escape(title)}</h2><ul>{told}</ul></section>" if told else ""
+    told = "".join(f"<li>{escaped(item)}</li>" for item in items)
+    return f"<section><h2>{escaped(title)}</h2><ul>{told}</ul></section>" if told else ""
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
     """Names, and what there is to say about each."""
-    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(told)}</dd>" for name, told in rows)
+    items = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(told)}</dd>" for name, told in rows)
     return f"<dl>{items}</dl>"
 
 
 def callout(sentences: Iterable[str], style: str) -> str:
     """Sentences that come first: in a box of a style, ``advice`` or ``gate passed``."""
-    told = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    told = "".join(f"<p>{escaped(sentence)}</p>" for sentence in sentences)
     return f'<section class="{style}">{told}</section>'
 
 
@@ -113,7 +120,7 @@ def table(
     def line(tag: str, cells: Sequence[str], style: str = "") -> str:
         inner = "".join(
             f"<{tag}{' class=w' if nth in long else '' if nth in (*text, *drawn) else ' class=n'}>"
-            f"{cell if nth in drawn and tag == 'td' else escape(cell)}</{tag}>"
+            f"{cell if nth in drawn and tag == 'td' else escaped(cell)}</{tag}>"
             for nth, cell in enumerate(cells)
         )
         return f"<tr{style}>{inner}</tr>"
@@ -125,7 +132,7 @@ def table(
     if not body:
         return ""
     return (
-        f'<section><h{level}>{escape(title)}</h{level}><div class="wide"><table><thead>'
+        f'<section><h{level}>{escaped(title)}</h{level}><div class="wide"><table><thead>'
         f"{line('th', heads)}</thead><tbody>{body}</tbody></table></div></section>"
     )
 
@@ -134,16 +141,16 @@ def bar(parts: Iterable[tuple[str, float, str]]) -> str:
     """One bar in parts: a style, a share from 0 to 1 and what to say of each."""
     drawn = [(style, share, told) for style, share, told in parts if share > 0]
     inside = "".join(
-        f'<i class="{style}" style="width:{100 * share:.3f}%" title="{escape(told)}"></i>'
+        f'<i class="{style}" style="width:{100 * share:.3f}%" title="{escaped(told)}"></i>'
         for style, share, told in drawn
     )
     told = "; ".join(told for _, _, told in drawn)
-    return f'<div class="bar" role="img" aria-label="{escape(told)}">{inside}</div>'
+    return f'<div class="bar" role="img" aria-label="{escaped(told)}">{inside}</div>'
 
 
 def folded(title: str, inside: str) -> str:
     """A part that opens when it is asked for."""
-    return f"<details><summary>{escape(title)}</summary>{inside}</details>"
+    return f"<details><summary>{escaped(title)}</summary>{inside}</details>"
 
 
 def _filled(template: str, **parts: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from html import escape
 from typing import Any
 
 from advlib.cli import _html, _report_told, _svg
@@ -33,7 +32,7 @@ def page(document: Mapping[str, Any]) -> str:
         environments=_environments(document) if several else "",
         warnings=_html.bullets("To keep in mind", document["warnings"]),
         facts=_facts(document),
-        version=escape(document["advlib"]),
+        version=_html.escaped(document["advlib"]),
     )
 
 
@@ -113,7 +112,7 @@ def _causes(section: dict[str, Any], document: Mapping[str, Any], level: int = 2
 
 
 def _text(cause: Mapping[str, Any]) -> str:
-    return f"“{plain(cause['text'])}”" if cause["text"] else ""
+    return f"“{cause['text']}”" if cause["text"] else ""
 
 
 def _by_value(document: Mapping[str, Any]) -> str:
@@ -131,7 +130,7 @@ def _by_value(document: Mapping[str, Any]) -> str:
 def _environments(document: Mapping[str, Any]) -> str:
     parts = [
         _html.folded(
-            plain(name),
+            name,
             _causes(section, document, level=3)
             + _html.facts(_section_facts(section))
             + _metrics(section, level=3),
@@ -159,7 +158,7 @@ def _metrics(section: Mapping[str, Any], level: int = 2) -> str:
     names = [n.removeprefix("mean/") for n in metrics if n.startswith("mean/")]
     rows = [
         (
-            plain(name),
+            name,
             *(number(metrics.get(f"{what}/{name}")) for what in ("mean", "std", "min", "median")),
             number(metrics.get(f"max/{name}")),
         )
@@ -242,4 +241,4 @@ def _steps(document: Mapping[str, Any]) -> Iterator[_html.Plot]:
 
 
 def _name(name: str) -> str:
-    return plain(shortened(name, NAME))
+    return shortened(name, NAME)
