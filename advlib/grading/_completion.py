@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 _Number = TypeVar("_Number", int, float)
 
+_LARGEST = 2**53  # a number beyond it is none that a server counted
 LONGEST_MESSAGE = 200  # characters of a server's words that an error shows
 
 
@@ -123,7 +123,7 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
 def _amount(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if isfinite(value) and value >= 0 else None
+    return float(value) if 0 <= value <= _LARGEST else None
 
 
 def _text(content: Any) -> str:
@@ -155,5 +155,5 @@ def _string(value: Any) -> str | None:
 
 
 def _whole(value: Any) -> int | None:
-    right = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    right = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST
     return value if right else None

@@ -337,6 +337,11 @@ def test_one_request_has_a_deadline_to_its_last_byte() -> None:
             (None, None, None),
         ),
         ({"prompt_tokens": 1.5, "completion_tokens": "7", "cost": -1.0}, {}, (None, None, None)),
+        (
+            {"prompt_tokens": 10**400, "completion_tokens": 2**64, "cost": 10**400},
+            {},
+            (None, None, None),
+        ),
     ],
 )
 def test_tokens_and_cost(usage: dict, prices: dict, wanted: tuple) -> None:
