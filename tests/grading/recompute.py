@@ -96,6 +96,7 @@ class Credit(NamedTuple):
     scale: float | None
     margins: list[str]
     downgraded: int = 0
+    shares: dict[str, float] = {}  # noqa: RUF012  (never mutated)
 
 
 def _check(
@@ -145,6 +146,8 @@ def _check_fields(gar: dict[str, Any], sample: Sample, found: Credit, where: str
         assert set(gar) == names | {"f", "lambda"}, where
         _close(gar["lambda"], found.scale, where)
         assert (gar["f"] is not None) == ranked, where
+        if ranked:
+            _close(gar["f"], found.shares[label], where)
     assert gar["hack"] == found.hacks[label], where
     assert gar["evidence"] == found.evidence[label], where
     assert gar["tier"] == found.tiers.get(label), where
@@ -220,7 +223,8 @@ def _redistributed(
         measured = ~np.isnan(rewards)
         advantages = np.where(measured, advantages - advantages[measured].mean(), 0.0)
     by_trace = dict(zip(_ids(group), advantages.tolist(), strict=True))
-    return Credit(True, None, by_trace, {}, {}, tiers, wins, scale, [])
+    shares = {label: f_min + (1 - f_min) * win for label, win in wins.items()}
+    return Credit(True, None, by_trace, {}, {}, tiers, wins, scale, [], shares=shares)
 
 
 def _scored(
