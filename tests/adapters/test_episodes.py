@@ -315,6 +315,12 @@ class TestForests:
         assert made.masks == ((*shared, True), (*shared, True, True), (False, True))
         assert made.response_length == 5
 
+    def test_what_was_not_sampled_is_no_turn(self, tmp_path: Path) -> None:
+        example = node({"role": "assistant", "content": "an example"}) | {"sampled": False}
+        maybe = node({"role": "assistant", "content": "1 is not true"}, 0) | {"sampled": 1}
+        nodes = [example, maybe, node({"role": "assistant", "content": "mine"}, 1)]
+        assert one(tmp_path, episode(trace("t", nodes=nodes))).traces[0].turns == (Turn("mine"),)
+
     def test_without_tokens_there_are_no_masks(self, tmp_path: Path) -> None:
         nodes = [node({"role": "assistant", "content": "a"})]
         assert one(tmp_path, episode(trace("t", nodes=nodes))).traces[0].masks == ()
@@ -602,9 +608,15 @@ class TestFiles:
         path = tmp_path / "t.jsonl"
         with path.open("w") as file:
             for nth in range(240):
-                nodes = [node({"role": "assistant", "content": f"{nth} " + "word " * 20_000})]
+                words = f"{nth} " + "word " * 10_000
+                nodes = [node({"role": role, "content": words}) for role in ("user", "assistant")]
+                nodes[1]["parent"] = 0
                 made = episode(trace(f"t{nth}", nodes=nodes), group=f"g{nth % 30}", id=f"e{nth}")
                 file.write(json.dumps(made) + "\n")
+                if nth % 4 == 0:
+                    branches = [{"index": 0, "advantages": [0.125] * 10_000}]
+                    update = {"version": 1, "trace_id": f"t{nth}", "branches": branches}
+                    file.write(json.dumps(update) + "\n")
         assert path.stat().st_size > 24_000_000
         tracemalloc.start()
         with indexed(path) as index:

@@ -96,6 +96,17 @@ def test_ids_that_start_anew_in_every_turn() -> None:
     ) == [("first",), ("second",)]
 
 
+def test_of_equal_ids_a_late_result_is_of_the_last_call() -> None:
+    assert results(
+        user(),
+        wrote("one", "call_0", parent=0),
+        wrote("two", "call_0", parent=1),
+        user("in short"),
+        wrote("two", "call_0", parent=3, sampled=False),
+        tool("call_0", "late", 4),
+    ) == [(), ("late",)]
+
+
 def test_equal_ids_on_two_branches_that_grow_side_by_side() -> None:
     assert results(
         user(),
@@ -201,6 +212,9 @@ class TestEscaping:
     def test_a_turn_can_be_taken_apart_again(self, content: str, arguments: list[str]) -> None:
         calls = tuple(ToolCall("bash", each) for each in arguments)
         (turn,) = turns_of([Message("assistant", content, calls, sampled=True)])
+        for line in turn.policy.splitlines():
+            seen = line.replace("\u200b", "").replace("％", "%").strip()
+            assert not seen.startswith("%%%") or line == BASH
         told, *parts = f"\n{turn.policy}".split(f"\n{BASH}\n")
         assert unescaped(told.removeprefix("\n")) == content
         assert [unescaped(part) for part in parts] == arguments
