@@ -151,7 +151,7 @@ def _notes(table: pa.Table, outside: np.ndarray) -> Iterator[str]:
     if legacy.any():
         yield (
             f"{count(int(legacy.sum()), 'row')} masked by instance_config.mask_sample alone: "
-            "NeMo Gym's own aggregation looks at the top only, and counts what is masked there alone"
+            "NeMo Gym's own aggregation looks at the top only, and averages such rows in"
         )
     if outside.any():
         yield (
