@@ -236,6 +236,8 @@ def _warnings(
             f"{count(fallbacks, 'group')} of {fallbacks + groups['graded']:,} fell back to credit "
             f"without a grader ({told}; {share:.0%})"
         )
+        for one in summary["first_fallbacks"]:
+            found.append(f"group {one['group']}: {one['reason']}: {one['detail']}")
     if earlier and not groups["graded_earlier"] and fallbacks + groups["graded"]:
         found.append(f"{journal.path}: none of its entries fits the groups as they are read now")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from advlib import grading
 from advlib.cli import _grading_record as record
 from advlib.cli import _show
 from advlib.cli._grading_build import Build
+from advlib.cli._grading_pass import censored
 from advlib.cli._grading_plan import Plan
 from advlib.grading import GradedGroup
 
@@ -37,6 +39,7 @@ def document(
             "notes": report.notes,
         },
         "groups": _groups(plan, built.graded),
+        "first_fallbacks": _first_fallbacks(plan, built.graded),
         "candidates": {
             "count": sum(len(group.candidates) for group in built.groups),
             "left_out": sum(len(group.left_out) for group in built.groups),
@@ -60,6 +63,19 @@ def _groups(plan: Plan, every: Sequence[GradedGroup]) -> dict[str, Any]:
         "fallbacks": dict(fallbacks.most_common()),
         "nothing_to_grade": len(every) - graded - fallbacks.total(),
     }
+
+
+def _first_fallbacks(plan: Plan, every: Iterable[GradedGroup]) -> list[dict[str, Any]]:
+    """What happened to the first groups that fell back; a verdict may quote privileged texts."""
+    found = (one for one in every if one.fallback_reason is not None)
+    return [
+        {
+            "group": one.group,
+            "reason": one.fallback_reason,
+            "detail": censored(one.detail or "", plan.privileged.values()),
+        }
+        for one in itertools.islice(found, FIRST)
+    ]
 
 
 def _hacks(every: Iterable[GradedGroup]) -> dict[str, int]:
@@ -91,6 +107,7 @@ def _total(items: Iterable[Any]) -> Any:
     return sum(known) if known else None
 
 
+FIRST = 5  # fallbacks that are told one by one
 _TIMES = ("gar/latency", "gar/waiting")
 
 
