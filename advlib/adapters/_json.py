@@ -76,7 +76,7 @@ def numbers(line: Line, *, booleans: bool = False) -> dict[str, int | float]:
             found = repair(line).fields or {}
         else:
             found = {
-                name: _lenient(bytes(memoryview(item)))
+                name: value(item)
                 for name, item in undecoded.items()
                 if bytes(memoryview(item)[:1]) in starts
             }

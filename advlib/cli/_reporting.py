@@ -25,6 +25,8 @@ from advlib.diagnostics import (
 
 # Of NeMo Gym: the rule is chosen task by task.
 LARGEST = "largest of the first k, where a task has other rewards than 0 and 1"
+LARGEST_K = 256  # of pass@k; powers of two below it are shown
+MOST_REPEATS = 256  # rollouts a task; beyond them an index says nothing
 MOST_VALUES = 64  # policies or steps that are broken down one by one
 
 
@@ -210,7 +212,7 @@ def _pass_at_k(view: View, used: np.ndarray) -> dict[str, Any] | None:
     _, starts = np.unique(view.task_ids[order], return_index=True)
     parts = np.split(view.data.rewards[order], starts[1:])
     scores = [part.tolist() for part in parts if len(part)]
-    most = max(map(len, scores), default=0)
+    most = min(max(map(len, scores), default=0), LARGEST_K)
     if most < 2:
         return None
     ks = [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
@@ -239,6 +241,7 @@ def _aggregate(view: View, ran: np.ndarray) -> dict[str, Any]:
         ~view.data.valid[rows],
         columns,
         groups=False,
+        repeats=len(np.unique(view.places[rows])) <= MOST_REPEATS,
     )
     return {
         "metrics": found.metrics,

@@ -86,7 +86,7 @@ def samples(
         rewards,
         before,
         policy,
-        labels=[table[name].to_pylist() for name in LABELS if name in table.column_names],
+        labels=_labels(table) if policy != FailurePolicy() else (),
         group_ids=group_ids,
         exempt=(schema.NOT_TRAINABLE,),
     )
@@ -111,6 +111,10 @@ def component_names(table: pa.Table) -> list[str]:
     for chunk in table["reward_components"].chunks:
         names.update(dict.fromkeys(pc.unique(chunk.keys).to_pylist()))
     return list(names)
+
+
+def _labels(table: pa.Table) -> list[list[str | None]]:
+    return [table[name].to_pylist() for name in LABELS if name in table.column_names]
 
 
 def _rewards(table: pa.Table, name: str) -> tuple[np.ndarray, list[str | None]]:

@@ -45,6 +45,7 @@ def aggregate(
     *,
     expected: Sequence[tuple[Hashable, int]] | None = None,
     groups: bool = True,
+    repeats: bool = True,
 ) -> Aggregate:
     """What a run publishes about its rollouts.
 
@@ -60,6 +61,7 @@ def aggregate(
         expected: pairs (task, rollout) that were to be made; those of the rows by default. Masked
             pairs leave it too, so that masked is never missing.
         groups: whether the tasks are wanted one by one.
+        repeats: whether the rollout indices are, and the statistics across them.
 
     Returns:
         :class:`Aggregate`.
@@ -87,15 +89,15 @@ def aggregate(
         by_task.setdefault(task, []).append(row)
         by_repeat.setdefault(rollout, []).append(row)
     by_group = _groups(by_task, pairs, frame, [*(expected or ()), *pairs], out) if groups else []
-    repeats = (
+    by_index = (
         [_repeat(nth, by_repeat[nth], frame, len(by_task)) for nth in sorted(by_repeat)]
-        if len(by_repeat) > 1
+        if repeats and len(by_repeat) > 1
         else []
     )
-    metrics = {**_statistics(frame, kept), **_across(repeats, list(frame)), **covered}
+    metrics = {**_statistics(frame, kept), **_across(by_index, list(frame)), **covered}
     means = {name: value for name, value in metrics.items() if name.startswith("mean/")}
     num_repeats = len({rollout for _, rollout in pairs})
-    return Aggregate(metrics, {**means, **covered}, by_group, repeats, num_repeats)
+    return Aggregate(metrics, {**means, **covered}, by_group, by_index, num_repeats)
 
 
 def _coverage(pairs: list[tuple[Hashable, int]], masked: np.ndarray) -> Metrics:

@@ -78,10 +78,7 @@ def pass_at_k(
         raise ValueError(f"k must be at least 1; got {min(wanted)}")
     tasks_with = [task for task in tasks if len(task)]
     chances = [_chances(task) for task in tasks_with]
-    per_sample = [
-        100 * float(np.mean([task[place] for task in tasks_with if place < len(task)]))
-        for place in range(longest)
-    ]
+    per_sample = _by_place(tasks_with)
     result = PassAtK({}, {}, {}, per_sample, {}, {}, {}, {})
     for k in wanted:
         there = [chance[k - 1] for chance in chances if len(chance) >= k]
@@ -113,6 +110,16 @@ def _chances(task: np.ndarray) -> np.ndarray:
     wrong = float((task == 0).sum())
     chances: np.ndarray = 1 - np.cumprod(np.maximum(wrong - drawn, 0) / (len(task) - drawn))
     return chances
+
+
+def _by_place(tasks: Sequence[np.ndarray]) -> list[float]:
+    """The mean over tasks at each place, in percent."""
+    if not tasks:
+        return []
+    places = np.concatenate([np.arange(len(task)) for task in tasks])
+    sums = np.bincount(places, np.concatenate(tasks))
+    means: list[float] = (100 * sums / np.bincount(places)).tolist()
+    return means
 
 
 def _majority(answers: Sequence[Any], task: np.ndarray) -> float:

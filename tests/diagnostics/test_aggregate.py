@@ -260,3 +260,18 @@ def test_performance_of_what_reports_nothing():
     assert "total_latency_mean_ms" not in told
     with pytest.raises(ValueError, match="at most 1"):
         performance_summary(1, [1, 2], [1, 2])
+
+
+def test_a_task_of_many_rollouts_beside_many_tasks_is_quick():
+    p = pass_at_k([[1] * 100_000, *([0, 1] for _ in range(5_000))], ks=[1, 2])
+    assert p.per_sample[0] == pytest.approx(100 / 5_001)
+    assert p.per_sample[1] == p.per_sample[-1] == 100
+
+
+def test_groups_and_repeats_on_request():
+    columns = {"reward": [1.0, 0.0]}
+    a = aggregate([0, 0], [0, 1], [False, False], columns, groups=False, repeats=False)
+    assert a.groups == a.repeats == []
+    assert a.metrics["mean/reward"] == 0.5
+    assert "mean_across_repeats/mean/reward" not in a.metrics
+    assert a.num_repeats == 2
