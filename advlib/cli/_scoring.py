@@ -194,6 +194,7 @@ def _facts(summary: Mapping[str, Any]) -> RenderableType:
     lines = [
         ("estimator", summary["estimator"] + (f" ({options})" if options else "")),
         ("files", f"{len(summary['files']):,}"),
+        *_left_out(summary["read"]),
         *coverage_facts(summary["coverage"]),
         *group_facts(summary["groups"]),
         ("rewards", spread(summary["rewards"])),
@@ -204,6 +205,13 @@ def _facts(summary: Mapping[str, Any]) -> RenderableType:
         zero = _show.number(100 * share, digits=1)
         lines.append(("exactly zero", f"{zero} % of the valid advantages"))
     return _show.facts(lines)
+
+
+def _left_out(read: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Records that are no rows, such as graders' own transcripts."""
+    if read["reported"]:
+        told = ", ".join(f"{n:,} {reason}" for reason, n in read["reported"].items())
+        yield "no rows", f"{told} of {_show.count(read['records'], 'record')}"
 
 
 def coverage_facts(seen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
