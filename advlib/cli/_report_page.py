@@ -36,6 +36,13 @@ def page(document: Mapping[str, Any]) -> str:
     )
 
 
+_STANDING = {
+    "namespaced": "a kind of the server's own",
+    "legacy": "a label of older files",
+    "unknown": "not a registered kind",
+}
+
+
 def _accounts(document: Mapping[str, Any]) -> str:
     rows, strong = [], []
     for name, section in _report_told.sections(document):
@@ -88,7 +95,7 @@ def _strip(told: Mapping[str, Any], bounds: tuple[float, float]) -> str:
 def _causes(section: dict[str, Any], document: Mapping[str, Any], level: int = 2) -> str:
     files = document["files"]
     lost = [
-        (*row[:2], cause["meaning"] or _text(cause), *row[2:])
+        (shortened(row[0], NAME), row[1], cause["meaning"] or _text(cause), *row[2:])
         for row, cause in zip(
             _report_told.not_measured(section, files), section["not_measured"], strict=True
         )
@@ -99,7 +106,7 @@ def _causes(section: dict[str, Any], document: Mapping[str, Any], level: int = 2
         heads,
         lost,
         text=(0, 1, 2, 5),
-        long=(0, 2, 5),
+        long=(2, 5),
         level=level,
     ) + _html.table(
         "Rewards of 0 by cause",
@@ -112,7 +119,10 @@ def _causes(section: dict[str, Any], document: Mapping[str, Any], level: int = 2
 
 
 def _text(cause: Mapping[str, Any]) -> str:
-    return f"“{cause['text']}”" if cause["text"] else ""
+    """What the file says of a cause, and what is known of its name."""
+    if cause["text"]:
+        return f"“{cause['text']}”"
+    return _STANDING.get(cause["standing"], "")
 
 
 def _by_value(document: Mapping[str, Any]) -> str:
