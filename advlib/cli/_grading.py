@@ -95,7 +95,7 @@ def run(request: Request) -> dict[str, Any]:
         with locked(request.output):
             resumed = record.begin(request.output, asked, restart=request.restart)
             with Journal(os.path.join(request.output, record.JOURNAL)) as journal:
-                before = len(journal.entries)
+                before = len(journal)
                 passed = _grade(plan, grader, journal, request)
                 built = build(plan, journal, request.output)
             summary = document(asked, plan, built, told)
@@ -211,7 +211,7 @@ def _grade(plan: Plan, grader: Grader, journal: Journal, request: Request) -> Pa
         try:
             asyncio.run(everything(passing))
         except KeyboardInterrupt:
-            kept = count(len(journal.entries), "group")
+            kept = count(len(journal), "group")
             raise Interrupted(
                 f"interrupted; {plain(journal.path)} holds {kept}, and the same command goes on"
             ) from None

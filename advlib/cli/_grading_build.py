@@ -55,7 +55,7 @@ def _annotations(
     plan: Plan, journal: Journal, grades: IO[bytes], built: Build
 ) -> Iterator[Annotation]:
     for group, episodes in plan.groups():
-        entry = journal.entries.get(group.id)
+        entry = journal.get(group.id)
         graded = settled(group, entry, plan)
         grade = grading.grade_episode(group, graded, environment=episodes[0].environment)
         if grade is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from types import TracebackType
 from typing import IO
 
@@ -57,8 +56,10 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=False):
 class Journal:
     """Appends entries, each flushed to disk before `add` returns; the newest of a group counts.
 
+    Answers may be long, so that of each entry only its place is kept in memory.
+
     Attributes:
-        entries: group to its newest entry.
+        path: of the file.
         dropped: bytes of a last line that was torn when the earlier run ended.
     """
 
@@ -70,39 +71,28 @@ class Journal:
             OSError: it cannot be read or written.
         """
         self.path = path
-        self.entries: dict[str, Entry] = {}
         self.dropped = 0
+        self._places: dict[str, tuple[int, int]] = {}
         self._file: IO[bytes] = open(path, "ab+", buffering=0)  # noqa: SIM115  closed in `close`
         try:
-            self._recover()
+            self._end = self._recover()
+            self._file.truncate(self._end)
+            _sync(os.path.dirname(path) or ".")
         except BaseException:
             self._file.close()
             raise
 
-    def _recover(self) -> None:
-        """Reads what is there, and cuts off a line that its writer did not finish."""
-        end = 0
-        for number, line in enumerate(self._lines(), 1):
-            try:
-                # Not msgspec's decoder: an answer may hold half of a surrogate pair.
-                entry = msgspec.convert(json.loads(line), Entry)
-            except (ValueError, RecursionError) as error:
-                if not line.endswith(b"\n"):
-                    self.dropped = len(line)
-                    break
-                told = plain(str(error))
-                raise Refusal(f"{self.path}:{number}: no line of a journal: {told}") from None
-            self.entries[entry.group] = entry
-            end += len(line)
-            if not line.endswith(b"\n"):  # all but its end reached the disk
-                self._write(b"\n")
-                end += 1
-                break
-        self._file.truncate(end)
+    def __len__(self) -> int:
+        """How many groups have an entry."""
+        return len(self._places)
 
-    def _lines(self) -> Iterator[bytes]:
-        with open(self.path, "rb") as file:
-            yield from file
+    def get(self, group: str) -> Entry | None:
+        """The newest entry of a group, None where it has none."""
+        place = self._places.get(group)
+        if place is None:
+            return None
+        self._file.seek(place[0])
+        return _entry(self._file.read(place[1]))
 
     def add(self, entry: Entry) -> None:
         """Write one entry; it is on disk when this returns.
@@ -110,14 +100,10 @@ class Journal:
         Raises:
             OSError: the disk is full.
         """
-        self._write(line_of(entry))
-        self.entries[entry.group] = entry
-
-    def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self._file.write(rest) :]
-        os.fsync(self._file.fileno())
+        line = line_of(entry)
+        self._write(line)
+        self._places[entry.group] = self._end, len(line)
+        self._end += len(line)
 
     def close(self) -> None:
         """Close the file."""
@@ -133,6 +119,46 @@ class Journal:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _recover(self) -> int:
+        """Finds what is there, and where it ends: a line that its writer did not finish is cut."""
+        end = 0
+        with open(self.path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    entry = _entry(line)
+                except (ValueError, RecursionError) as error:
+                    if not line.endswith(b"\n"):
+                        self.dropped = len(line)
+                        return end
+                    told = plain(str(error))
+                    raise Refusal(f"{self.path}:{number}: no line of a journal: {told}") from None
+                self._places[entry.group] = end, len(line)
+                end += len(line)
+                if not line.endswith(b"\n"):  # all but its end reached the disk
+                    self._write(b"\n")
+                    return end + 1
+        return end
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]  # at the end, wherever `get` has read
+        os.fsync(self._file.fileno())
+
+
+def _entry(line: bytes) -> Entry:
+    # Not msgspec's decoder: an answer may hold half of a surrogate pair.
+    return msgspec.convert(json.loads(line), Entry)
+
+
+def _sync(folder: str) -> None:
+    """Puts a folder's list of files on disk: a new file's own content is not enough."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def line_of(entry: Entry) -> bytes:

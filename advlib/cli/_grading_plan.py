@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from advlib import grading
+from advlib.adapters._interrupt import collector_paused
 from advlib.adapters.episodes import EpisodeIndex
 from advlib.cli._errors import Refusal
 from advlib.cli._show import plain
@@ -38,7 +39,8 @@ class Plan(NamedTuple):
             Refusal: the episodes of a group cannot be candidates.
         """
         for key in self.keys:
-            episodes = self.episodes.load(key)
+            with collector_paused():
+                episodes = self.episodes.load(key)
             try:
                 group = grading.candidates(
                     episodes, mode=self.mode, privileged=dict(self.privileged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -142,3 +143,33 @@ def _end_at(server: GraderServer, group: str, words: tuple[object, ...]) -> None
     wait(lambda: server.counts[group] > seen, process)
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=60)[1].startswith("advlib: interrupted")
+
+
+def test_a_terminal_gets_a_bar_with_live_counts(episodes: Path, tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    slow = graded.mixed(episodes)[-1]
+    delayed = Reply.of("no verdict", delay=1.0)  # while the bar is drawn again
+    with graded.server(
+        episodes, "rewards", fault=lambda call: delayed if call.name == slow else None
+    ) as server:
+        process = subprocess.Popen(
+            [*graded.PROGRAM, "grade", str(episodes), *graded.http(server), "-o", tmp_path / "out"],
+            stdout=theirs,
+            stderr=theirs,
+            stdin=theirs,
+            env=graded.ENVIRONMENT | {"TERM": "xterm-256color", "COLUMNS": "120"},
+        )
+        os.close(theirs)
+        written = b""
+        try:
+            while part := os.read(ours, 65536):
+                written += part
+        except OSError:  # how Linux says that the other side is closed
+            pass
+        finally:
+            os.close(ours)
+        assert process.wait(timeout=60) == 0
+    assert b"grading" in written
+    assert b"24 graded" in written or b"23 graded" in written
+    assert b"nothing to grade" in written
+    assert b"tokens" in written
