@@ -238,6 +238,9 @@ def _warnings(
         )
         for one in summary["first_fallbacks"]:
             found.append(f"group {one['group']}: {one['reason']}: {one['detail']}")
+    if not fallbacks and not groups["graded"]:
+        unlike = " with different rewards" if request.mode == "rewards" else ""
+        found.append(f"nothing was graded: no group has two candidates{unlike}")
     if earlier and not groups["graded_earlier"] and fallbacks + groups["graded"]:
         found.append(f"{journal.path}: none of its entries fits the groups as they are read now")
     return found

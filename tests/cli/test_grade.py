@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from advlib import adapters
+from advlib.adapters.episodes import index_episodes
 from advlib.cli._grading_pass import censored
 from tests.cli import graded
 from tests.grading import agents, recompute
@@ -132,6 +133,51 @@ class TestWhatComesOut:
         one, two = (graded.outputs(tmp_path / name) for name in ("traces", "candidates"))
         assert one["grades.jsonl"] == two["grades.jsonl"]
         assert one["annotations.jsonl"] != two["annotations.jsonl"]
+
+
+class TestOtherFormats:
+    @pytest.mark.filterwarnings("ignore::advlib.adapters.ReadWarning")
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "verifiers/math_python_g3",
+            "verifiers/gsm8k_all_fail",
+            "nemo_gym/resources_servers_blackjack",
+        ],
+    )
+    def test_real_files_join_by_file_and_line(self, cli, real_rollouts, tmp_path, name):
+        """These formats have no trace ids and no token masks: annotations are `info` alone."""
+        source = real_rollouts / f"{name}.jsonl"
+
+        def ranks(group: str, labels: list[str]) -> str:
+            candidates = [{"label": label} for label in labels]
+            tiers = [[label] for label in labels]
+            return json.dumps({"candidates": candidates, "ranking": tiers})
+
+        with index_episodes(source) as index, (tmp_path / "replay.jsonl").open("w") as file:
+            for key in index.groups:
+                size = len(index.load(key))
+                labels = [f"c{nth:02d}" for nth in range(1, size + 1)]
+                file.write(json.dumps({"group": key, "text": ranks(key, labels)}) + "\n")
+        folder = tmp_path / "out"
+        ended = cli("grade", source, "-g", f"replay:{tmp_path}/replay.jsonl", "-o", folder,
+                    "--mode", "advantages", "--json")  # fmt: skip
+        found = json.loads(ended.out)
+        assert found["groups"]["graded"] == found["groups"]["count"] > 0
+        table = adapters.read([source, folder / "annotations.jsonl"])
+        assert adapters.report(table).reported == {"annotation_joined": len(table)}
+        assert table["advantage"].null_count == table["tier"].null_count == 0
+        lines = (folder / "annotations.jsonl").read_text().splitlines()
+        assert not any("branches" in json.loads(line) for line in lines)
+
+    def test_groups_of_one_are_told(self, cli, real_rollouts, tmp_path):
+        source = real_rollouts / "verifiers" / "wiki_search_g1_100.jsonl"
+        (tmp_path / "replay.jsonl").write_text("")
+        words = ("grade", source, "-g", f"replay:{tmp_path}/replay.jsonl")
+        for mode, told in (("rewards", " with different rewards"), ("advantages", "")):
+            ended = cli(*words, "-o", tmp_path / mode, "--mode", mode, "-q")
+            assert ended.code == 0
+            assert f"nothing was graded: no group has two candidates{told}\n" in ended.err
 
 
 class TestGoingOn:
