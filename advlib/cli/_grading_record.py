@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from advlib.cli._errors import Refusal
+from advlib.cli._grading_lock import NAME as LOCK
 from advlib.cli._output import write_text
 from advlib.cli._show import json_text, plain
 
@@ -86,50 +87,52 @@ def begin(folder: str, record: Mapping[str, Any], *, restart: bool) -> bool:
         OSError: it cannot be read or written.
     """
     path = os.path.join(folder, RUN)
-    others = sorted(set(os.listdir(folder)) - {*NAMES, "lock"})
-    if restart:
-        for name in reversed(NAMES):  # the record goes last: without it the rest is not known
-            if os.path.exists(os.path.join(folder, name)):
-                os.unlink(os.path.join(folder, name))
     if os.path.exists(path):
-        if different := list(_differences(_read(path), record)):
+        before = _read(path)
+        if restart:
+            for name in reversed(NAMES):  # the record goes last: without it the rest is not known
+                if os.path.exists(os.path.join(folder, name)):
+                    os.unlink(os.path.join(folder, name))
+        elif different := list(_differences(before, record)):
             raise Refusal(
                 f"{folder}: an earlier run was asked for something else: {'; '.join(different)}; "
                 "name another folder, or begin anew with --restart"
             )
-        return True
-    left = [name for name in NAMES if os.path.exists(os.path.join(folder, name))]
-    if left or (others and not restart):
-        first = plain((left or others)[0])
-        raise Refusal(f"{folder}: holds {first} and no {RUN}: name a new folder")
+        else:
+            return True
+    elif others := sorted(set(os.listdir(folder)) - {LOCK}):
+        raise Refusal(f"{folder}: holds {plain(others[0])} and no {RUN}: name a new folder")
     write_text(path, json_text(dict(record)) + "\n")
     return False
 
 
-def _read(path: str) -> dict[str, Any]:
+class _Record(msgspec.Struct):
+    settings: dict[str, Any]
+    inputs: list[dict[str, Any]]
+
+
+def _read(path: str) -> _Record:
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=dict[str, Any])
+            return msgspec.json.decode(file.read(), type=_Record)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise Refusal(f"{path}: no record of a grading: {error}") from None
+        raise Refusal(f"{path}: no record of a grading: {error}; name a new folder") from None
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _differences(before: _Record, now: Mapping[str, Any]) -> Iterator[str]:
     """What an earlier run was asked for, and what this one is."""
-    old, new = before.get("settings"), now["settings"]
-    old = old if isinstance(old, dict) else {}
+    old, new = before.settings, now["settings"]
     for name in dict.fromkeys((*new, *old)):
         if old.get(name) != new.get(name):
             yield f"{name} was {_told(old.get(name))} and is {_told(new.get(name))}"
-    files = {file["path"]: file for file in now["inputs"]}
-    known = before.get("inputs")
-    was = {str(f.get("path")): f for f in known if isinstance(f, dict)} if known else {}
+    was = {str(file.get("path")): file.get("sha256") for file in before.inputs}
+    files = {file["path"]: file["sha256"] for file in now["inputs"]}
     for name in dict.fromkeys((*files, *was)):
         if name not in was:
             yield f"{name} is new"
         elif name not in files:
             yield f"{name} is not read any more"
-        elif was[name].get("sha256") != files[name]["sha256"]:
+        elif was[name] != files[name]:
             yield f"{name} has changed"
     if list(files) != list(was) and set(files) == set(was):
         yield "the files come in another order"

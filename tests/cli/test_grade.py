@@ -273,12 +273,16 @@ class TestGoingOn:
             recompute.verify([episodes], folder)
             cli(*words)
             assert set(server.counts.values()) == {1}, "asked again without --retry"
+            before = graded.outputs(folder)
+            refused(cli(*words, "--retry", "error"), "the grader failed for 2 groups in a row")
+            assert graded.outputs(folder) == before
+            recompute.verify([episodes], folder)
             broken.clear()
             assert "1 invalid" in cli(*words, "--retry", "error,timeout").err
-            assert {server.counts[group] for group in graded.mixed(episodes)[:2]} == {2}
+            assert {server.counts[group] for group in graded.mixed(episodes)[:2]} == {3}
             assert cli(*words, "--retry", "invalid").err == ""
             assert server.counts[bad] == 2
-            assert sum(server.counts.values()) == 13
+            assert sum(server.counts.values()) == 15
         compared = recompute.verify([episodes], folder)
         assert compared["fallbacks"] == 0
         assert graded.journal(folder)[bad]["text"] != "no verdict"

@@ -135,7 +135,7 @@ def test_the_same_grading_goes_on_and_another_is_refused(tmp_path: Path) -> None
 
 def test_a_restart_forgets_everything_but_what_is_not_its_own(tmp_path: Path) -> None:
     begin(str(tmp_path), record({"mode": "rewards"}, []), restart=False)
-    for name in NAMES:
+    for name in NAMES[1:]:
         (tmp_path / name).write_text("{}")
     (tmp_path / "notes.txt").write_text("mine")
     begin(str(tmp_path), record({"mode": "advantages"}, []), restart=True)
@@ -143,19 +143,23 @@ def test_a_restart_forgets_everything_but_what_is_not_its_own(tmp_path: Path) ->
     assert json.loads((tmp_path / "run.json").read_text())["settings"] == {"mode": "advantages"}
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "journal.jsonl"])
-def test_a_folder_of_other_things_is_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("name", ["notes.txt", "journal.jsonl", "summary.json"])
+def test_a_folder_of_other_things_is_refused(tmp_path: Path, name: str, restart: bool) -> None:
     (tmp_path / name).write_text("mine")
     with pytest.raises(Refusal, match=f"holds {name} and no run.json"):
-        begin(str(tmp_path), record({}, []), restart=False)
+        begin(str(tmp_path), record({}, []), restart=restart)
     assert (tmp_path / name).read_text() == "mine"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "{" * 100_000])
-def test_a_broken_record_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '{"name": "mine"}', "{" * 100_000])
+def test_a_run_json_that_is_no_record_is_refused(tmp_path: Path, text: str, restart: bool) -> None:
     (tmp_path / "run.json").write_text(text)
+    (tmp_path / "summary.json").write_text("mine")
     with pytest.raises(Refusal, match=r"run\.json: no record of a grading"):
-        begin(str(tmp_path), record({}, []), restart=False)
+        begin(str(tmp_path), record({}, []), restart=restart)
+    assert (tmp_path / "summary.json").read_text() == "mine"
 
 
 def test_inputs_are_told_with_their_content(tmp_path: Path) -> None:
