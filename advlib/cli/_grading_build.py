@@ -12,7 +12,7 @@ from advlib.adapters._write import replacing
 from advlib.adapters.annotations import json_line, write_annotations
 from advlib.cli import _grading_record as record
 from advlib.cli._grading_journal import Entry, Journal
-from advlib.cli._grading_plan import Plan, digest
+from advlib.cli._grading_plan import Plan
 from advlib.grading import Annotation, Answer, CandidateGroup, Episode, GradedGroup, Turn
 
 
@@ -80,7 +80,7 @@ def _samples(group: CandidateGroup, episodes: list[Episode]) -> Iterator[str]:
 
 def settled(group: CandidateGroup, entry: Entry | None, plan: Plan) -> GradedGroup:
     """How the grading of a group ended, by its entry in the journal."""
-    if entry is None or entry.digest != digest(group):
+    if entry is None or not grading.to_be_graded(group):
         return grading.outcome(group, **plan.credit)
     answer = None
     if entry.trace_id is not None:

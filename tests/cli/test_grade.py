@@ -244,12 +244,14 @@ class TestGoingOn:
         path = folder / "journal.jsonl"
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         changed = [line | {"digest": "0" * 64, "text": "{}"} for line in lines]
+        equal = set(graded.labels_of(episodes, "rewards")) - set(graded.mixed(episodes))
+        changed.append(lines[0] | {"group": min(equal)})  # of a group that needs no grader
         path.write_text("".join(json.dumps(line) + "\n" for line in changed))
         ended = cli(*words)
         assert ended.code == 0
         assert "none of its entries fits" in ended.err
         assert graded.outputs(folder) == before
-        assert len(path.read_text().splitlines()) == 2 * len(lines)
+        assert len(path.read_text().splitlines()) == 2 * len(lines) + 1
 
     def test_fallbacks_are_tried_again_when_asked(self, cli, episodes, tmp_path):
         broken = dict.fromkeys(graded.mixed(episodes)[:2], True)
