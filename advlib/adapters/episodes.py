@@ -52,17 +52,20 @@ class EpisodeIndex:
 
     Attributes:
         groups: group keys, in the order of first appearance.
+        tasks: the task of each group, as in the column `task` of `read`.
         report: the account of every line.
     """
 
     def __init__(
         self,
         groups: dict[str, list[int]],
+        tasks: dict[str, str],
         places: _Places,
         report: ReadReport,
         reward_key: str | None,
     ) -> None:
         self.groups: list[str] = list(groups)
+        self.tasks = tasks
         self.report = report
         self._rows = groups
         self._places = places
@@ -189,12 +192,15 @@ def index_episodes(
         if text := one.summary():
             warnings.warn(text, ReadWarning, stacklevel=2)
     groups: dict[str, list[int]] = {}
-    for at, named in enumerate(table.column("group").to_pylist()):
+    tasks: dict[str, str] = {}
+    names = (table.column(name).to_pylist() for name in ("group", "task"))
+    for at, (named, task) in enumerate(zip(*names, strict=True)):
         if rows.stands(at):
             agent = places.agents.get(at)
             group = named.removesuffix(f"/{agent}") if agent else named
             groups.setdefault(group, []).append(at)
-    return EpisodeIndex(groups, places, account, reward_key)
+            tasks.setdefault(group, task)
+    return EpisodeIndex(groups, tasks, places, account, reward_key)
 
 
 class _Places:

@@ -7,12 +7,13 @@ import contextlib
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from advlib import grading
 from advlib.adapters.episodes import index_episodes
+from advlib.cli import _grading_privileged as privileged
 from advlib.cli import _grading_record as record
 from advlib.cli._errors import Refusal, one_of
 from advlib.cli._grading_build import build
@@ -41,6 +42,7 @@ class Request(NamedTuple):
     mode: str
     server: Mapping[str, Any]
     privileged: tuple[str, ...]
+    privileged_by_task: str | None
     max_concurrent: int
     timeout: float
     f_min: float
@@ -73,7 +75,7 @@ def run(request: Request) -> dict[str, Any]:
     """
     started = time.monotonic()
     _check(request)
-    secrets = record.privileged(request.privileged)
+    secrets = privileged.texts(request.privileged, request.privileged_by_task)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         grader, identity = _grader(request)
@@ -83,9 +85,9 @@ def run(request: Request) -> dict[str, Any]:
     told += [str(one.message) for one in caught]
     with index:
         settings = {name: getattr(request, name) for name in ("f_min", "lambda_max", "statistics")}
-        texts = {one.name: one.text for one in secrets}
         mode: Any = request.mode
-        plan = Plan(index, index.groups[: request.limit], mode, texts, settings)
+        plan = Plan(index, index.groups[: request.limit], mode, secrets, settings)
+        told += secrets.unused(index.groups, index.tasks.values())
         asked = {
             "advlib": version("advlib"),
             "settings": _settings(request, identity, secrets),
@@ -173,7 +175,7 @@ def _grader(request: Request) -> tuple[Grader, dict[str, Any]]:
 
 
 def _settings(
-    request: Request, grader: Mapping[str, Any], secrets: Sequence[record.Privileged]
+    request: Request, grader: Mapping[str, Any], secrets: privileged.Texts
 ) -> dict[str, Any]:
     """What decides a result; how many at once, how long and how often does not."""
     names = (
@@ -183,9 +185,7 @@ def _settings(
     return {
         **{name: getattr(request, name) for name in names},
         "grader": dict(grader),
-        "privileged": [
-            {"name": one.name, "bytes": one.size, "sha256": one.sha256} for one in secrets
-        ],
+        "privileged": list(secrets.told),
     }
 
 

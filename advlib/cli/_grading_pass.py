@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,8 +17,7 @@ from advlib.cli._grading_journal import Entry, Journal, Usage
 from advlib.cli._grading_plan import Plan, digest
 from advlib.cli._show import count, plain
 from advlib.grading import CandidateGroup, GradedGroup, Grader
-
-_WINDOW = 16  # characters in a row that two texts do not share by chance
+from advlib.grading._privileged import censored
 
 
 class Options(NamedTuple):
@@ -57,7 +56,6 @@ class Pass:
         self._plan, self._journal, self._options = plan, journal, options
         self._progress = progress
         self._open: dict[str, Entry] = {}
-        self._secrets = tuple(plan.privileged.values())
         self._held: list[Entry] = []  # errors in a row, until something else shows that they pass
         self._answered = False
 
@@ -114,7 +112,9 @@ class Pass:
         return "invalid" in retry and not _is_usable(group, entry)
 
     def _take(self, graded: GradedGroup) -> None:
-        entry = finished(self._open.pop(graded.group), graded, self._secrets)
+        entry = finished(
+            self._open.pop(graded.group), graded, self._plan.privileged(graded.group).values()
+        )
         if self._options.rename and entry.trace_id is not None:
             entry = msgspec.structs.replace(entry, trace_id=_name(entry))
         if entry.fallback_reason == "error":
@@ -152,7 +152,8 @@ class Pass:
 def finished(entry: Entry, graded: GradedGroup, secrets: Collection[str]) -> Entry:
     """A group's entry with what came of it.
 
-    A verdict that cannot be used is no reason here: that is found again from its text.
+    A verdict that cannot be used is no reason here: that is found again from its text. The detail
+    goes without what it repeats of ``secrets``: a server may echo its request.
     """
     answer = graded.answer
     used = Usage()
@@ -174,17 +175,6 @@ def finished(entry: Entry, graded: GradedGroup, secrets: Collection[str]) -> Ent
 
 def _name(entry: Entry) -> str:
     return hashlib.sha256(f"{entry.digest} {entry.text!a}".encode()).hexdigest()[:32]
-
-
-def censored(text: str, secrets: Iterable[str]) -> str:
-    """A message without what it repeats of privileged texts: a server may echo its request."""
-    every = list(secrets)
-    hidden = bytearray(len(text))
-    for at in range(len(text) - _WINDOW + 1):
-        window = text[at : at + _WINDOW]
-        if any(window in secret for secret in every):
-            hidden[at : at + _WINDOW] = b"\1" * _WINDOW
-    return "".join("*" if hide else char for char, hide in zip(text, hidden, strict=True))
 
 
 def _is_usable(group: CandidateGroup, entry: Entry) -> bool:

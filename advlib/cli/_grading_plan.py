@@ -11,6 +11,7 @@ from advlib import grading
 from advlib.adapters._interrupt import collector_paused
 from advlib.adapters.episodes import EpisodeIndex
 from advlib.cli._errors import Refusal
+from advlib.cli._grading_privileged import Texts
 from advlib.cli._show import plain
 from advlib.grading import CandidateGroup, Episode, Mode
 
@@ -22,15 +23,19 @@ class Plan(NamedTuple):
         episodes: where each group's episodes are.
         keys: the groups, in order of first appearance.
         mode: "rewards" or "advantages".
-        privileged: names and texts for the grader's eyes.
+        texts: what the grader alone may see, of every group and of some.
         credit: options of `grading.outcome`.
     """
 
     episodes: EpisodeIndex
     keys: Sequence[str]
     mode: Mode
-    privileged: Mapping[str, str]
+    texts: Texts
     credit: Mapping[str, Any]
+
+    def privileged(self, key: str) -> dict[str, str]:
+        """Names and texts for the grader of a group."""
+        return self.texts.of(key, self.episodes.tasks[key])
 
     def groups(self) -> Iterator[tuple[CandidateGroup, list[Episode]]]:
         """Each group and the episodes that it was made of; one at a time is in memory.
@@ -43,7 +48,7 @@ class Plan(NamedTuple):
                 episodes = self.episodes.load(key)
             try:
                 group = grading.candidates(
-                    episodes, mode=self.mode, privileged=dict(self.privileged)
+                    episodes, mode=self.mode, privileged=self.privileged(key)
                 )
             except ValueError as error:
                 raise Refusal(f"group {plain(key)}: {plain(str(error))}") from None

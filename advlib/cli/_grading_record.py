@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -18,39 +18,6 @@ from advlib.cli._show import json_text, plain
 RUN, JOURNAL, GRADES, SUMMARY = "run.json", "journal.jsonl", "grades.jsonl", "summary.json"
 LINES, TABLE = "annotations.jsonl", "annotations.parquet"
 NAMES = (RUN, JOURNAL, GRADES, SUMMARY, LINES, TABLE)
-
-
-class Privileged(NamedTuple):
-    """A file for the grader's eyes: its name, its text, and what may be told of it."""
-
-    name: str
-    text: str
-    size: int
-    sha256: str
-
-
-def privileged(options: Sequence[str]) -> tuple[Privileged, ...]:
-    """The files of ``--privileged NAME=FILE``.
-
-    Raises:
-        Refusal: no name or no file, a name twice, a file that is not UTF-8.
-        OSError: a file cannot be read.
-    """
-    found: dict[str, Privileged] = {}
-    for option in options:
-        name, equals, path = option.partition("=")
-        if not (equals and name and path):
-            raise Refusal(f"--privileged {option}: wanted NAME=FILE")
-        if name in found:
-            raise Refusal(f"--privileged {option}: the name {name} is given twice")
-        with open(path, "rb") as file:
-            data = file.read()
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError:
-            raise Refusal(f"--privileged {option}: the file is not UTF-8 text") from None
-        found[name] = Privileged(name, text, len(data), hashlib.sha256(data).hexdigest())
-    return tuple(found.values())
 
 
 def inputs(paths: Sequence[str]) -> list[dict[str, Any]]:

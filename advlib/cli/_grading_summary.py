@@ -13,9 +13,9 @@ from advlib import grading
 from advlib.cli import _grading_record as record
 from advlib.cli import _show
 from advlib.cli._grading_build import Build
-from advlib.cli._grading_pass import censored
 from advlib.cli._grading_plan import Plan
 from advlib.grading import GradedGroup
+from advlib.grading._privileged import censored
 
 
 def document(
@@ -72,7 +72,7 @@ def _first_fallbacks(plan: Plan, every: Iterable[GradedGroup]) -> list[dict[str,
         {
             "group": one.group,
             "reason": one.fallback_reason,
-            "detail": censored(one.detail or "", plan.privileged.values()),
+            "detail": censored(one.detail or "", plan.privileged(one.group).values()),
         }
         for one in itertools.islice(found, FIRST)
     ]

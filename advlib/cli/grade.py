@@ -89,6 +89,23 @@ def grade(
             rich_help_panel=_GRADER,
         ),
     ] = None,
+    privileged_by_task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON lines of task or group, name and text, for the grader's eyes only.",
+            rich_help_panel=_GRADER,
+        ),
+    ] = None,
+    max_chars: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="http: longest request; a longer one is not sent.",
+            rich_help_panel=_GRADER,
+        ),
+    ] = None,
     max_concurrent: Annotated[
         int, typer.Option(min=1, metavar="N", help="Groups at once.", rich_help_panel=_GRADER)
     ] = 32,
@@ -202,8 +219,10 @@ def grade(
             "input_price": input_price,
             "output_price": output_price,
             "max_retries": max_retries,
+            "max_chars": max_chars,
         },
         privileged=tuple(privileged or ()),
+        privileged_by_task=privileged_by_task,
         max_concurrent=max_concurrent,
         timeout=timeout,
         f_min=f_min,

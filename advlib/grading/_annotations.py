@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from advlib.grading._citations import normalised
 from advlib.grading._credit import TraceCredit
-from advlib.grading._group import CandidateGroup, Mode, Trace
+from advlib.grading._group import Candidate, CandidateGroup, Mode, Trace
 from advlib.grading._outcome import GradedGroup
+from advlib.grading._privileged import censored
 
 
 class Annotation(NamedTuple):
@@ -43,13 +45,16 @@ def trace_annotations(group: CandidateGroup, graded: GradedGroup) -> Iterator[An
         graded: how the grading of this group ended.
 
     Yields:
-        One `Annotation` for each trainable trace of each candidate, in the order of the labels.
+        One `Annotation` for each trainable trace of each candidate, in the order of the labels. Of
+        a quotation that is not the candidate's own, what it repeats of privileged texts is starred
+        out, since annotations go where candidates go.
 
     Raises:
         ValueError: the two are of different groups.
     """
     if group.id != graded.group:
         raise ValueError(f"candidates of group {group.id!r} and a result of {graded.group!r}")
+    evidence = {one.label: list(_evidence(one, group, graded)) for one in group.candidates}
     for candidate in group.candidates:
         for trace in candidate.traces:
             credit = graded.credit[trace.id]
@@ -58,7 +63,7 @@ def trace_annotations(group: CandidateGroup, graded: GradedGroup) -> Iterator[An
                 episode=candidate.episode,
                 group=group.id,
                 advantage=credit.advantage,
-                gar=_gar(credit, group.mode, graded),
+                gar=_gar(credit, group.mode, graded, evidence[candidate.label]),
                 tokens=token_advantages(trace, credit.advantage),
             )
 
@@ -162,7 +167,23 @@ def grade_episode(
     }
 
 
-def _gar(credit: TraceCredit, mode: Mode, graded: GradedGroup) -> dict[str, Any] | None:
+def _evidence(
+    candidate: Candidate, group: CandidateGroup, graded: GradedGroup
+) -> Iterator[dict[str, Any]]:
+    """A candidate's evidence; a grader may quote what only it was to see, and not the candidate."""
+    evidence = graded.credit[candidate.trace].evidence
+    secret = bool(evidence and group.privileged)
+    turns = [normalised(turn.policy) for turn in candidate.turns] if secret else []
+    for one in evidence:
+        quote = one.quote
+        if secret and not any(normalised(quote) in turn for turn in turns):
+            quote = censored(quote, group.privileged.values())
+        yield {"turn": one.turn, "quote": quote}
+
+
+def _gar(
+    credit: TraceCredit, mode: Mode, graded: GradedGroup, evidence: list[dict[str, Any]]
+) -> dict[str, Any] | None:
     """The fields of ``info.gar``; those of a fallback say only that it was one."""
     reason = graded.fallback_reason
     answer = graded.answer
@@ -172,7 +193,7 @@ def _gar(credit: TraceCredit, mode: Mode, graded: GradedGroup) -> dict[str, Any]
     found: dict[str, Any] = {
         "label": credit.label,
         "hack": credit.hack,
-        "evidence": [{"turn": one.turn, "quote": one.quote} for one in credit.evidence],
+        "evidence": evidence,
         "tier": credit.tier,
         "w": credit.w,
     }

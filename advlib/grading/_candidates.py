@@ -51,7 +51,8 @@ def candidates(
 
     Raises:
         ValueError: the mode is another word; there is no episode; the episodes are of several
-            groups; a trace id stands twice; a reward is not finite.
+            groups; a trace id stands twice; in mode "rewards" a reward is not finite, or two of
+            them differ by more than float64 can hold.
         TypeError: a privileged text is no string.
     """
     if mode not in ("rewards", "advantages"):
@@ -68,7 +69,9 @@ def candidates(
             left_out.append(LeftOut(episode.id, reason))
         else:
             kept.append((episode, trace))
-    rewards = [_finite(trace) for _, trace in kept] if mode == "rewards" else []
+    if mode == "rewards":
+        _check_rewards([trace for episode, _ in kept for trace in episode.traces])
+    rewards = [float(trace.reward or 0) for _, trace in kept] if mode == "rewards" else []
     passed, mixed = _above_mean(rewards) if mode == "rewards" else ([True] * len(kept), False)
     order = list(range(len(kept)))
     random.Random(group).shuffle(order)
@@ -119,14 +122,21 @@ def _representative(episode: Episode) -> tuple[Trace | None, str]:
     return next((trace for trace in clean if "patch" in trace.info), clean[0]), ""
 
 
-def _finite(trace: Trace) -> float:
-    reward = float(trace.reward or 0)
-    if not math.isfinite(reward):
+def _check_rewards(traces: Sequence[Trace]) -> None:
+    """Refuse, before any grader is asked, rewards that no credit could be computed from."""
+    measured = [trace for trace in traces if trace.trainable and trace.reward is not None]
+    for trace in measured:
+        if not math.isfinite(trace.reward or 0):
+            raise ValueError(
+                f"rewards must be finite, or None where nothing was measured; trace {trace.id!r}: "
+                f"{trace.reward!r}"
+            )
+    rewards = [trace.reward or 0.0 for trace in measured]
+    if rewards and math.isinf(max(rewards) - min(rewards)):
         raise ValueError(
-            f"rewards must be finite, or None where nothing was measured; trace {trace.id!r}: "
-            f"{trace.reward!r}"
+            f"rewards must not differ by more than float64 can hold; they go from {min(rewards):g} "
+            f"to {max(rewards):g}"
         )
-    return reward
 
 
 def _above_mean(rewards: Sequence[float]) -> tuple[list[bool], bool]:
@@ -138,8 +148,6 @@ def _above_mean(rewards: Sequence[float]) -> tuple[list[bool], bool]:
         return [], False
     lowest, highest = min(rewards), max(rewards)
     width = highest - lowest
-    if math.isinf(width):
-        return _above_mean([reward / 4 for reward in rewards])
     if width <= 4 * _EPS * max(abs(lowest), abs(highest)):
         return [False] * len(rewards), False
     # From the lowest: small differences of large rewards survive, and nothing overflows.

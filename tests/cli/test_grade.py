@@ -11,10 +11,10 @@ import pytest
 
 from advlib import adapters
 from advlib.adapters.episodes import index_episodes
-from advlib.cli._grading_pass import censored
+from advlib.grading._privileged import censored
 from tests.cli import graded
 from tests.grading import agents, recompute
-from tests.grading.server import Call, Reply
+from tests.grading.server import Call, GraderServer, Reply
 
 GROUPS = 12
 KEY = "sk-never-shown-4711"
@@ -435,6 +435,36 @@ class TestPrivileged:
             assert trace["info"]["privileged"] == {"tests": len(text)}
         told = json.loads((folder / "run.json").read_text())["settings"]["privileged"]
         assert [one["name"] for one in told] == ["tests"]
+
+    def test_a_task_s_own_text_goes_with_its_groups_alone(self, cli, episodes, tmp_path):
+        with index_episodes(episodes) as index:
+            tasks = dict(index.tasks)
+        rows = adapters.read(episodes)
+        assert tasks.items() <= dict(
+            zip(rows["group"].to_pylist(), rows["task"].to_pylist(), strict=True)
+        ).items()
+        wanted = graded.mixed(episodes)
+        own = {key: f"{CANARY} {nth}." for nth, key in enumerate(dict.fromkeys(tasks.values()))}
+        lines = [{"task": task, "name": "tests", "text": text} for task, text in own.items()]
+        private = tmp_path / "private.jsonl"
+        private.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with GraderServer(lambda call: Reply.of("no verdict")) as server:
+            ended = cli("grade", episodes, *graded.http(server), "-o", tmp_path / "out",
+                        "--privileged-by-task", private)  # fmt: skip
+            asked = [call.body["messages"][1]["content"] for call in server.calls]
+        assert ended.code == 0
+        assert len(asked) == len(wanted)
+        seen = sorted(key for text in asked for key in own.values() if key in text)
+        assert seen == sorted(own[tasks[group]] for group in wanted)
+        for path in (tmp_path / "out").iterdir():
+            assert b"frobnicate" not in path.read_bytes(), path
+
+    def test_a_request_longer_than_allowed_is_not_sent(self, cli, episodes, tmp_path):
+        with GraderServer(lambda call: Reply.of("no verdict")) as server:
+            ended = cli("grade", episodes, *graded.http(server), "-o", tmp_path / "out",
+                        "--max-chars", 1000)  # fmt: skip
+            assert not server.calls
+        refused(ended, "max_chars is 1000")
 
     def test_nor_any_message_when_all_fails(self, cli, episodes, tmp_path, secret):
         fault = lambda call: Reply.error(400, f"bad request: {CANARY}")  # noqa: E731

@@ -330,6 +330,16 @@ class TestFiles:
         assert json.loads(ended.out)["samples"] == {"credited": 2, "no reward": 2}
         assert recompute_advantages(tmp_path / "out") == {"f1-t": -0.5, "p1-t": 0.5}
 
+    def test_rewards_further_apart_than_numbers_go(self, cli, tmp_path):
+        apart = episode("p1", 1.7e308), episode("f1", -1.7e308)
+        source = write(tmp_path / "a.jsonl", *apart)
+        with GraderServer(lambda call: Reply.of("no verdict")) as server:
+            ended = cli("grade", source, *graded.http(server), "-o", tmp_path / "out")
+            assert not server.calls
+        assert ended.code == 2
+        (told,) = ended.err.splitlines()
+        assert "group g: rewards must not differ by more than float64 can hold" in told
+
 
 def adapters_groups(source: Path) -> list[str]:
     with pytest.warns(adapters.ReadWarning):

@@ -13,7 +13,8 @@ import pytest
 from advlib.cli._errors import Refusal
 from advlib.cli._grading_journal import Entry, Journal, Usage, line_of
 from advlib.cli._grading_lock import locked
-from advlib.cli._grading_record import NAMES, begin, inputs, privileged
+from advlib.cli._grading_privileged import Texts, texts
+from advlib.cli._grading_record import NAMES, begin, inputs
 
 
 def entry(group: str, text: str = "{}", **fields: object) -> Entry:
@@ -172,13 +173,64 @@ def test_inputs_are_told_with_their_content(tmp_path: Path) -> None:
 def test_privileged_files_are_named_once_and_are_text(tmp_path: Path) -> None:
     path = tmp_path / "a=b.txt"
     path.write_text("tests \u00e9")
-    (one,) = privileged([f"tests={path}"])
-    assert (one.name, one.text, one.size) == ("tests", "tests \u00e9", 8)
+    found = texts([f"tests={path}"], None)
+    assert found.everywhere == {"tests": "tests \u00e9"}
+    assert [(one["name"], one["bytes"]) for one in found.told] == [("tests", 8)]
     for option in ("tests", "=x", "tests="):
         with pytest.raises(Refusal, match="wanted NAME=FILE"):
-            privileged([option])
+            texts([option], None)
     with pytest.raises(Refusal, match="given twice"):
-        privileged([f"tests={path}", f"tests={path}"])
+        texts([f"tests={path}", f"tests={path}"], None)
     path.write_bytes(b"\xff")
     with pytest.raises(Refusal, match="not UTF-8"):
-        privileged([f"tests={path}"])
+        texts([f"tests={path}"], None)
+
+
+class TestPrivilegedByTask:
+    def read(self, tmp_path: Path, *lines: dict[str, object] | str) -> Texts:
+        path = tmp_path / "private.jsonl"
+        told = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        path.write_text("\n".join(told) + "\n")
+        return texts([], str(path))
+
+    def test_a_group_gets_what_is_its_own_and_its_task_s(self, tmp_path: Path) -> None:
+        found = self.read(
+            tmp_path,
+            {"task": "t1", "name": "tests", "text": "one"},
+            "",
+            {"task": "t2", "name": "tests", "text": "two"},
+            {"group": "g1", "name": "patch", "text": "+1"},
+        )
+        assert found.of("g1", "t1") == {"tests": "one", "patch": "+1"}
+        assert found.of("g2", "t2") == {"tests": "two"}
+        assert found.of("g3", "t3") == {}
+        assert list(found.unused(["g1"], ["t1", "t2"])) == []
+        (told,) = found.unused(["g1"], ["t1"])
+        assert "1 task not in these files: t2" in told
+
+    def test_one_name_for_two_texts_is_refused(self, tmp_path: Path) -> None:
+        found = self.read(
+            tmp_path,
+            {"task": "t", "name": "tests", "text": "one"},
+            {"group": "g", "name": "tests", "text": "two"},
+        )
+        with pytest.raises(Refusal, match="group g: two privileged texts named tests"):
+            found.of("g", "t")
+        with pytest.raises(Refusal, match=r"private\.jsonl:2: task t has two texts named tests"):
+            self.read(tmp_path, *[{"task": "t", "name": "tests", "text": "x"}] * 2)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "secret words",
+            {"name": "n", "text": "secret words"},
+            {"name": "n", "text": "secret words", "task": "t", "group": "g"},
+            {"name": "n", "text": "secret words", "task": 1},
+            {"name": "n", "text": "secret words", "tsak": "t"},
+            "[" * 5000,
+        ],
+    )
+    def test_other_lines_are_refused_and_not_quoted(self, tmp_path: Path, line: object) -> None:
+        with pytest.raises(Refusal, match=r"private\.jsonl:1: wanted an object") as refusal:
+            self.read(tmp_path, line)  # type: ignore[arg-type]
+        assert "secret" not in str(refusal.value)

@@ -53,6 +53,36 @@ def answer(of: CandidateGroup, **changes: Any) -> Answer:
     return Answer(json.dumps(verdict | changes), "grade-g", "judge", 10, 20, 0.5)
 
 
+def quoting(of: CandidateGroup, quote: str) -> Answer:
+    """A verdict that suspects a pass and quotes something against it."""
+    label = {c.trace: c.label for c in of.candidates}
+    told = {"label": label["t1"], "hack": "suspected", "evidence": [{"turn": 1, "quote": quote}]}
+    others = [{"label": label[t], "hack": "none", "evidence": []} for t in ("t0", "t2", "t3")]
+    return answer(of, candidates=[told, *others], ranking=[[label[t] for t in ("t0", "t1", "t2")]])
+
+
+class TestEvidenceThatQuotesWhatOnlyTheGraderSaw:
+    SECRET = "assert frobnicate(41) == 42"
+
+    def quote_in_the_annotation(self, quote: str, **privileged: str) -> str:
+        of = group(**privileged)
+        graded = outcome(of, quoting(of, quote))
+        assert graded.graded
+        (one,) = written(of, graded)["t1"]["info"]["gar"]["evidence"]
+        return one["quote"]
+
+    def test_is_starred_out(self) -> None:
+        quote = f"it fails on {self.SECRET}!"
+        told = self.quote_in_the_annotation(quote, tests=f"x\n{self.SECRET}\n")
+        # The blank before it and the newline after it are in the text too, or not: 16 in a row are.
+        assert told == "it fails on " + "*" * len(self.SECRET) + "!"
+        assert self.quote_in_the_annotation(quote) == quote
+
+    def test_unless_the_candidate_wrote_it(self) -> None:
+        quote = "I read the  function first."
+        assert self.quote_in_the_annotation(quote, tests="I read the function first.") == quote
+
+
 def written(of: CandidateGroup, graded: GradedGroup) -> dict[str, dict[str, Any]]:
     updates = [json.loads(json_line(update_of(one))) for one in trace_annotations(of, graded)]
     return {update["trace_id"]: update for update in updates}
