@@ -1,4 +1,4 @@
-"""What a trainer asks of a task: questions, and a reward for an answer, or the word that it has none.
+"""What a trainer asks of a task: questions, and a reward for an answer, or why there is none.
 
 A scorer that fails has measured nothing. Its sample is masked and counted; a zero would say that
 the policy was wrong.
