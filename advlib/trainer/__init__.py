@@ -1,0 +1,52 @@
+"""A thin trainer: a policy, a sampler, a step and a loop, in JAX and optax."""
+
+from __future__ import annotations
+
+from advlib.trainer._batch import Batch, rollout_batch, text_batch
+from advlib.trainer._decoder import DecoderConfig, decoder
+from advlib.trainer._log_probs import log_distribution
+from advlib.trainer._losses import Loss, cross_entropy, policy_gradient, ppo_clip
+from advlib.trainer._placement import make_mesh, place_batch, place_state
+from advlib.trainer._policy import Policy
+from advlib.trainer._prompts import Prompts, pad_prompts
+from advlib.trainer._sampler import FINISH_REASONS, Sampler, Samples, make_sampler
+from advlib.trainer._step import (
+    Denominator,
+    TrainState,
+    TrainStep,
+    UpdateMetrics,
+    init_state,
+    make_train_step,
+)
+from advlib.trainer._tokenizer import ByteTokenizer, Tokenizer
+
+__all__ = [
+    "FINISH_REASONS",
+    "Batch",
+    "ByteTokenizer",
+    "DecoderConfig",
+    "Denominator",
+    "Loss",
+    "Policy",
+    "Prompts",
+    "Sampler",
+    "Samples",
+    "Tokenizer",
+    "TrainState",
+    "TrainStep",
+    "UpdateMetrics",
+    "cross_entropy",
+    "decoder",
+    "init_state",
+    "log_distribution",
+    "make_mesh",
+    "make_sampler",
+    "make_train_step",
+    "pad_prompts",
+    "place_batch",
+    "place_state",
+    "policy_gradient",
+    "ppo_clip",
+    "rollout_batch",
+    "text_batch",
+]
