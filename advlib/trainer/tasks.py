@@ -8,15 +8,14 @@ then when it samples: what reinforcement learning needs to have something to do.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from advlib.trainer.environments import Question, QuestionSet, question_set
+from advlib.trainer.environments import Question, Split, is_held_out, question_set
+from advlib.trainer.environments._split import divide
 
-HELD_OUT_OF = 4  # one question in so many is held out, by its hash
 RIGHT_SHARE = 0.4
 
 
@@ -55,18 +54,7 @@ TEMPLATES = (
     Template("product", "Product of {} times {}:", (3, 2), lambda a, b: str(a * b)),
 )
 """Two that are mastered after the warm start, three that are half right, one that is hopeless."""
-
-
-class Split(NamedTuple):
-    """Questions to train on and others to be examined on.
-
-    Attributes:
-        train: an environment.
-        held_out: an environment none of whose questions is in ``train``, nor in any lesson.
-    """
-
-    train: QuestionSet
-    held_out: QuestionSet
+NAMES = tuple(template.name for template in TEMPLATES)
 
 
 class Lesson(NamedTuple):
@@ -85,7 +73,7 @@ def template_tasks(
     *,
     num_train: int = 4096,
     num_held_out: int = 1000,
-    templates: Sequence[str] = tuple(t.name for t in TEMPLATES),
+    templates: Sequence[str] = NAMES,
     seed: int = 0,
 ) -> Split:
     """Questions from templates, as many of each, and their exact-match scorer.
@@ -107,10 +95,20 @@ def template_tasks(
     """
     chosen = _chosen(templates)
     rng = np.random.default_rng([seed, 1])
+    # Each template by itself, so that all of them get their share of both parts.
+    parts: tuple[list[Question], list[Question]] = ([], [])
+    for nth, template in enumerate(chosen):
+        found = divide(
+            _drawn(template, rng),
+            *(len(range(nth, count, len(chosen))) for count in (num_train, num_held_out)),
+            what=template.name,
+        )
+        for part, questions in zip(parts, found, strict=True):
+            part.extend(questions)
     return Split(
         *(
-            question_set(_different(chosen, count, held_out, rng), exact_match)
-            for count, held_out in ((num_train, False), (num_held_out, True))
+            question_set([part[i] for i in rng.permutation(len(part))], exact_match)
+            for part in parts
         )
     )
 
@@ -119,7 +117,7 @@ def lessons(
     count: int,
     rng: np.random.Generator,
     *,
-    templates: Sequence[str] = tuple(t.name for t in TEMPLATES),
+    templates: Sequence[str] = NAMES,
     right_share: float = RIGHT_SHARE,
 ) -> list[Lesson]:
     """Examples to imitate.
@@ -139,7 +137,8 @@ def lessons(
     """
     if not 0 <= right_share <= 1:
         raise ValueError(f"right_share must be from 0 to 1; got {right_share!r}")
-    chosen, found = _chosen(templates), []
+    chosen = _chosen(templates)
+    found: list[Lesson] = []
     while len(found) < count:
         template = chosen[rng.integers(len(chosen))]
         numbers = _numbers(template, rng)
@@ -157,11 +156,6 @@ def exact_match(question: Question, response: str) -> float:
     return float(response.strip() == question.answer)
 
 
-def is_held_out(text: str) -> bool:
-    """Whether a question belongs to the held-out part, whatever drew it."""
-    return hashlib.sha256(text.encode()).digest()[0] % HELD_OUT_OF == 0
-
-
 def _chosen(names: Sequence[str]) -> list[Template]:
     known = {template.name: template for template in TEMPLATES}
     for name in names:
@@ -172,31 +166,13 @@ def _chosen(names: Sequence[str]) -> list[Template]:
     return [known[name] for name in names]
 
 
-def _different(
-    templates: Sequence[Template], count: int, held_out: bool, rng: np.random.Generator
-) -> list[Question]:
-    """So many different questions, the templates in turn, then shuffled."""
-    found: dict[str, Question] = {}
-    misses = 0
-    while len(found) < count:
-        template = templates[len(found) % len(templates)]
-        question = _question(template, _numbers(template, rng))
-        if is_held_out(question.text) != held_out or question.id in found:
-            misses += 1
-            if misses > 200 * count + 10_000:
-                where = "held-out questions" if held_out else "questions to train on"
-                raise ValueError(
-                    f"{count:,} different {where} of {', '.join(t.name for t in templates)} "
-                    f"cannot be drawn; {len(found):,} were found"
-                )
-            continue
-        found[question.id] = question
-    order = list(found.values())
-    return [order[place] for place in rng.permutation(len(order))]
+def _drawn(template: Template, rng: np.random.Generator) -> Iterator[Question]:
+    while True:
+        yield _question(template, _numbers(template, rng))
 
 
 def _numbers(template: Template, rng: np.random.Generator) -> tuple[int, ...]:
-    """Numbers of the given lengths, all different, so that no rule agrees with another by chance."""
+    """Different numbers of the given lengths, so that the two rules rarely agree."""
     while True:
         numbers = tuple(int(rng.integers(10 ** (d - 1), 10**d)) for d in template.digits)
         if len(set(numbers)) == len(numbers):
