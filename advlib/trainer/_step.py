@@ -61,7 +61,8 @@ class UpdateMetrics(NamedTuple):
             same parameters, and this is what sampler and trainer disagree by.
         tokens: number of trained tokens.
         sequences: number of sequences with a trained token.
-        applied: 1, or 0 where loss or gradient was out of bounds and nothing was changed.
+        applied: 1, or 0 where no token was trained or a number was out of bounds, and nothing was
+            changed.
     """
 
     loss: Array
@@ -122,6 +123,7 @@ def make_train_step(
     forbidden: Iterable[int] = (),
     compute_dtype: Any = None,
     loss_limit: float = float("inf"),
+    disagreement_limit: float = float("inf"),
     mesh: Mesh | None = None,
 ) -> TrainStep:
     """A jitted update, compiled once for each shape of batch.
@@ -142,12 +144,14 @@ def make_train_step(
         forbidden: as the samples were drawn.
         compute_dtype: dtype that the parameters are read in, such as bfloat16. Default: their own.
         loss_limit: an update whose loss is larger in size is not applied.
+        disagreement_limit: nor is one in which a log-probability differs by more from what the
+            sampler said.
         mesh: devices that state and batch are split over, see ``place_state`` and ``place_batch``.
 
     Returns:
         ``step(state, batch) -> (state, metrics)``. The memory of the state that goes in is reused:
-        it is not to be read again. Where the loss or the norm of the gradient is not finite, or
-        beyond the limit, the state comes back as it was.
+        it is not to be read again. Where no token is trained, where the loss or the norm of the
+        gradient is not finite, or beyond a limit, the state comes back as it was.
 
     Raises:
         TypeError, ValueError: an option is out of range; when called, the number of micro-batches
@@ -156,6 +160,7 @@ def make_train_step(
     count("micro_batches", micro_batches, 1)
     temperature = _checks.number("temperature", temperature, 0.0)
     loss_limit = _checks.number("loss_limit", loss_limit, 0.0)
+    disagreement_limit = _checks.number("disagreement_limit", disagreement_limit, 0.0)
     barred = tuple(sorted(set(forbidden)))
     if isinstance(denominator, str):
         _checks.one_of("denominator", denominator, ("tokens", "sequences"))
@@ -202,9 +207,10 @@ def make_train_step(
 
             (grads, sums), _ = jax.lax.scan(more, one(first), rest)
 
-        norm = optax.global_norm(grads)
+        norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)))
         total = sums.loss.astype(jnp.float32)
-        applied = jnp.isfinite(total) & jnp.isfinite(norm) & (jnp.abs(total) <= loss_limit)
+        applied = jnp.isfinite(total) & jnp.isfinite(norm) & (tokens > 0)
+        applied &= (jnp.abs(total) <= loss_limit) & (sums.disagreement <= disagreement_limit)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         new = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
         new = jax.tree.map(lambda after, before: jnp.where(applied, after, before), new, state)
@@ -240,7 +246,7 @@ def _told(total: Array, every: Array, log_probs: Array, old: Array, kept: Array)
         jax.lax.stop_gradient(total),
         over(-jnp.sum(jnp.exp(every) * every, axis=-1)),
         over(-shift),
-        over(ratio - 1 - shift),
+        over(jnp.expm1(shift) - shift),
         over(ratio),
         jnp.min(jnp.where(kept, ratio, jnp.inf)),
         jnp.max(jnp.where(kept, ratio, -jnp.inf)),
