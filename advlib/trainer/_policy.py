@@ -61,6 +61,11 @@ class Policy(NamedTuple):
     ``apply`` and ``apply_cached`` must agree: the trainer recomputes with one the log-probabilities
     that were sampled with the other, and stops the run where they differ.
 
+    Arrays that are not trained, such as frozen weights, are held by the functions: each is then a
+    :class:`jax.tree_util.Partial` that binds them first. Sampler and step hand such arrays to what
+    they compile as arguments; an array that a function merely closes over becomes part of the
+    compiled program.
+
     Attributes:
         init: key -> parameters.
         apply: logits at every position, for the training step.

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.sharding import Mesh
+from jax.tree_util import Partial
 
 from advlib import _checks
 from advlib.trainer._log_probs import NEVER, log_distribution
 from advlib.trainer._options import count, token_ids
 from advlib.trainer._placement import cast, replicated
-from advlib.trainer._policy import Cache, Params, Policy
+from advlib.trainer._policy import ApplyCached, Cache, InitCache, Params, Policy
 from advlib.trainer._prompts import Prompts
 
 __all__ = ["FINISH_REASONS", "Sampler", "Samples", "make_sampler"]
@@ -126,14 +127,20 @@ def make_sampler(
         return tokens, jnp.take_along_axis(log_probs, tokens[:, None], axis=-1)[:, 0]
 
     @jax.jit
-    def sample(params: Params, prompts: Prompts, key: Array) -> Samples:
+    def sample(
+        init_cache: InitCache,
+        apply_cached: ApplyCached,
+        params: Params,
+        prompts: Prompts,
+        key: Array,
+    ) -> Samples:
         params = cast(params, compute_dtype)
         lengths = jnp.asarray(prompts.lengths)
         batch = lengths.shape[0]
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.asarray(prompts.rows))
         places = jnp.arange(max_prompt)[None, :] - (max_prompt - lengths)[:, None]
-        cache = policy.init_cache(params, batch, max_prompt + max_new)
-        logits, cache = policy.apply_cached(
+        cache = init_cache(params, batch, max_prompt + max_new)
+        logits, cache = apply_cached(
             params, jnp.asarray(prompts.tokens), jnp.maximum(places, 0), places >= 0, cache
         )
 
@@ -159,7 +166,7 @@ def make_sampler(
         def advance(p: _Progress) -> _Progress:
             last = jax.lax.dynamic_slice(p.tokens, (0, p.step - 1), (batch, 1))
             where = (lengths + p.step - 1)[:, None]
-            logits, cache = policy.apply_cached(params, last, where, ~p.ended[:, None], p.cache)
+            logits, cache = apply_cached(params, last, where, ~p.ended[:, None], p.cache)
             return add(p, logits, cache)
 
         start = _Progress(
@@ -174,13 +181,16 @@ def make_sampler(
         finish = jnp.where(end.ended, 0, 1).astype(jnp.int32)
         return replicated(Samples(end.tokens, end.log_probs, end.lengths, finish), mesh)
 
+    # Arrays that the policy holds come in as arguments; closed over, they would be in the program.
+    held = Partial(policy.init_cache), Partial(policy.apply_cached)
+
     def checked(params: Params, prompts: Prompts, key: Array) -> Samples:
         if prompts.tokens.ndim != 2 or prompts.tokens.shape[1] != max_prompt:
             raise ValueError(
                 f"prompts must be (B, {max_prompt}) for this sampler; "
                 f"got {tuple(prompts.tokens.shape)}"
             )
-        return sample(params, prompts, key)
+        return sample(*held, params, prompts, key)
 
     return checked
 

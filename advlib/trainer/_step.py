@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 from jax.sharding import Mesh
+from jax.tree_util import Partial
 
 from advlib import _checks
 from advlib.trainer._batch import Batch
@@ -134,7 +135,8 @@ def make_train_step(
     rounding. Gradients are summed in the parameters' dtype, whatever ``compute_dtype`` is.
 
     Args:
-        apply: logits of a policy, such as ``Policy.apply``.
+        apply: logits of a policy, such as ``Policy.apply``. Frozen arrays are given to it by a
+            :class:`jax.tree_util.Partial`.
         optimizer: an optax transformation; chain ``optax.clip_by_global_norm`` before it to clip.
         loss: per-token losses.
         denominator: n: "tokens", the number of trained tokens; "sequences", the number of sequences
@@ -167,7 +169,7 @@ def make_train_step(
     elif not _checks.number("denominator", denominator, 0.0) > 0:
         raise ValueError(f"denominator must be above 0; got {denominator!r}")
 
-    def summed(params: Params, batch: Batch, scale: Array) -> tuple[Array, _Sums]:
+    def summed(apply: Apply, params: Params, batch: Batch, scale: Array) -> tuple[Array, _Sums]:
         tokens, kept = jnp.asarray(batch.tokens), jnp.asarray(batch.actions)[:, 1:]
         mask = jnp.asarray(batch.mask)
         positions = jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)
@@ -182,9 +184,9 @@ def make_train_step(
         total = jnp.sum(jnp.where(kept, losses, 0)) * scale
         return total, _told(total, every, log_probs, old, kept)
 
-    gradient = jax.value_and_grad(summed, has_aux=True)
+    gradient = jax.value_and_grad(summed, argnums=1, has_aux=True)
 
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, UpdateMetrics]:
+    def step(apply: Apply, state: TrainState, batch: Batch) -> tuple[TrainState, UpdateMetrics]:
         actions = jnp.asarray(batch.actions)[:, 1:]
         tokens = jnp.sum(actions).astype(jnp.float32)
         sequences = jnp.sum(jnp.any(actions, axis=1)).astype(jnp.float32)
@@ -193,7 +195,7 @@ def make_train_step(
         scale = 1 / jnp.maximum(parts, 1) if isinstance(denominator, str) else 1 / parts
 
         def one(part: Batch) -> tuple[Params, _Sums]:
-            (_, sums), grads = gradient(state.params, part, scale)
+            (_, sums), grads = gradient(apply, state.params, part, scale)
             return grads, sums
 
         if micro_batches == 1:
@@ -221,7 +223,9 @@ def make_train_step(
         )  # fmt: skip
         return constrained(new, mesh), UpdateMetrics(*(x.astype(jnp.float32) for x in metrics))
 
-    compiled = jax.jit(step, donate_argnums=0)
+    # Arrays that ``apply`` holds come in as arguments; closed over, they would be in the program.
+    held = Partial(apply)
+    compiled = jax.jit(step, donate_argnums=1)
 
     def checked(state: TrainState, batch: Batch) -> tuple[TrainState, UpdateMetrics]:
         if batch.tokens.shape[0] % micro_batches:
@@ -229,7 +233,7 @@ def make_train_step(
                 f"micro_batches must divide the batch, {batch.tokens.shape[0]} rows; "
                 f"got {micro_batches}"
             )
-        return compiled(state, batch)
+        return compiled(held, state, batch)
 
     return checked
 
