@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from jax import Array
+from jax.tree_util import Partial
 
-__all__ = ["Apply", "ApplyCached", "Cache", "InitCache", "Params", "Policy"]
+__all__ = ["Apply", "ApplyCached", "Cache", "InitCache", "Params", "Policy", "as_argument"]
 
 Params = Any  # a tree of arrays
 Cache = Any  # a tree of arrays, of fixed shapes
@@ -79,3 +81,9 @@ class Policy(NamedTuple):
     init_cache: InitCache
     apply_cached: ApplyCached
     vocab_size: int
+
+
+def as_argument(function: Callable[..., Any]) -> Partial:
+    """A function as an argument of jit: a Partial as it is, with its arrays as leaves."""
+    # Around a Partial another one would be opaque, and its arrays constants of the program.
+    return function if isinstance(function, Partial) else Partial(function)

@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.sharding import Mesh
-from jax.tree_util import Partial
 
 from advlib import _checks
 from advlib.trainer._log_probs import NEVER, log_distribution
 from advlib.trainer._options import count, token_ids
 from advlib.trainer._placement import cast, replicated
-from advlib.trainer._policy import ApplyCached, Cache, InitCache, Params, Policy
+from advlib.trainer._policy import ApplyCached, Cache, InitCache, Params, Policy, as_argument
 from advlib.trainer._prompts import Prompts
 
 __all__ = ["FINISH_REASONS", "Sampler", "Samples", "make_sampler"]
@@ -155,7 +154,7 @@ def make_sampler(
                     jnp.where(p.ended, 0, log_probs).astype(jnp.float32)[:, None],
                     (0, p.step),
                 ),
-                p.lengths + ~p.ended,
+                p.lengths + (~p.ended).astype(jnp.int32),
                 p.ended | jnp.isin(drawn, jnp.asarray(ends)),
                 cache,
             )
@@ -182,7 +181,7 @@ def make_sampler(
         return replicated(Samples(end.tokens, end.log_probs, end.lengths, finish), mesh)
 
     # Arrays that the policy holds come in as arguments; closed over, they would be in the program.
-    held = Partial(policy.init_cache), Partial(policy.apply_cached)
+    held = as_argument(policy.init_cache), as_argument(policy.apply_cached)
 
     def checked(params: Params, prompts: Prompts, key: Array) -> Samples:
         if prompts.tokens.ndim != 2 or prompts.tokens.shape[1] != max_prompt:

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 from jax.sharding import Mesh
-from jax.tree_util import Partial
 
 from advlib import _checks
 from advlib.trainer._batch import Batch
@@ -18,7 +17,7 @@ from advlib.trainer._log_probs import log_distribution
 from advlib.trainer._losses import Loss
 from advlib.trainer._options import count
 from advlib.trainer._placement import cast, constrained
-from advlib.trainer._policy import Apply, Params
+from advlib.trainer._policy import Apply, Params, as_argument
 
 __all__ = [
     "Denominator",
@@ -224,7 +223,7 @@ def make_train_step(
         return constrained(new, mesh), UpdateMetrics(*(x.astype(jnp.float32) for x in metrics))
 
     # Arrays that ``apply`` holds come in as arguments; closed over, they would be in the program.
-    held = Partial(apply)
+    held = as_argument(apply)
     compiled = jax.jit(step, donate_argnums=1)
 
     def checked(state: TrainState, batch: Batch) -> tuple[TrainState, UpdateMetrics]:
