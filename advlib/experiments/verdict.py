@@ -91,20 +91,15 @@ def _failures(stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "forced", "A forced test failed: the kernel does not give the baseline it must give."
     offline = (stages.get("calibration") or {}).get("gate")
     if offline is not None and not offline["passed"]:
-        tried = [_told_kernel(*one, nth) for nth, one in enumerate(offline["tried"])]
-        yield (
-            "calibration",
-            f"The activation gate failed before training: {'; '.join(tried)}. {never}",
-        )
+        why = _told_kernels(offline["tried"])
+        yield "calibration", f"The activation gate failed before training: {why}. {never}"
     pilot = stages.get("pilot")
     if pilot is not None:
         if not pilot["restored"]:
             yield "pilot", "The arms did not begin from the same parameters."
         if pilot["gate"] is not None and not pilot["gate"]["passed"]:
-            yield (
-                "pilot",
-                f"The activation gate failed in the pilot: {_told(pilot['gate'])}. {never}",
-            )
+            why = _told(pilot["gate"]["checks"])
+            yield "pilot", f"The activation gate failed in the pilot: {why}. {never}"
         if not pilot["feasibility"]["feasible"]:
             limit = pilot["feasibility"]["max_wall_minutes"]
             yield (
