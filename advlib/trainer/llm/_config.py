@@ -25,9 +25,7 @@ GEMMAS = ("gemma", "gemma2", "gemma3_text")
 
 # Nothing that a policy computes depends on these; end tokens are read with the tokenizer.
 WITHOUT_EFFECT = frozenset(
-    "_name_or_path architectures attention_dropout bos_token_id cache_implementation dtype "
-    "eos_token_id initializer_range max_window_layers model_type pad_token_id torch_dtype "
-    "transformers_version use_cache".split()
+    ["_name_or_path", "architectures", "attention_dropout", "bos_token_id", "cache_implementation", "dtype", "eos_token_id", "initializer_range", "max_window_layers", "model_type", "pad_token_id", "torch_dtype", "transformers_version", "use_cache"]
 )
 # What tunix computes in one way only. Absent and null are that way.
 FIXED: dict[str, dict[str, tuple[Any, ...]]] = {

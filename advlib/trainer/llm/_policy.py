@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -59,11 +61,16 @@ class _Split(NamedTuple):
 
 
 def _relaxed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """tunix relies on the promotion of dtypes and ranks that strict settings refuse."""
+    """Run tunix's code: it promotes dtypes and ranks, and uses names that flax deprecates."""
 
     @functools.wraps(function)
     def inner(*args: Any, **kwargs: Any) -> Any:
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        with (
+            warnings.catch_warnings(),
+            jax.numpy_dtype_promotion("standard"),
+            jax.numpy_rank_promotion("allow"),
+        ):
+            warnings.simplefilter("ignore", DeprecationWarning)
             return function(*args, **kwargs)
 
     return inner
@@ -115,6 +122,27 @@ def _name(path: tuple[Any, ...]) -> str:
     return ".".join(keys[:-1] if keys[-1] in ("value", ".value") else keys)
 
 
+def _fresh(key: Array, name: str, shape: tuple[int, ...]) -> Array:
+    """A uniform in ±√(6 / fan-in), B zero: at the start nothing is added."""
+    if name.endswith("_lora_b"):
+        return jnp.zeros(shape, jnp.float32)
+    bound = math.sqrt(6 / math.prod(shape[:-1]))
+    return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
+
+
+def _random(architecture: Architecture, known: _Split, key: Array) -> Params:
+    """All weights, as tunix draws them."""
+    from flax import nnx
+
+    @jax.jit
+    @_relaxed
+    def drawn(key: Array) -> list[Array]:
+        built = _build(architecture, jnp.float32, None, False, key)
+        return jax.tree_util.tree_leaves(nnx.state(built))
+
+    return dict(zip(known.names, drawn(key), strict=True))
+
+
 def parameter_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Name and shape of every parameter of the model itself, without LoRA."""
     return {
@@ -149,18 +177,14 @@ def llm_policy(
         held = base or params
         return jnp.dtype(held["embedder.input_embedding"].dtype)
 
-    @_relaxed
     def init(base: Weights, key: Array) -> Params:
-        from flax import nnx
-
-        def fresh(key: Array) -> Params:
-            state = nnx.state(_build(architecture, jnp.float32, lora, remat, key))
-            leaves = jax.tree_util.tree_leaves(state)
-            known = split(jnp.dtype(jnp.float32))
-            named = dict(zip(known.names, leaves, strict=True))
-            return {name: named[name] for name in sorted(known.trained)}
-
-        return jax.jit(fresh)(key)
+        known = split(jnp.dtype(jnp.float32))
+        if lora is None:
+            return _random(architecture, known, key)
+        return {
+            name: _fresh(jax.random.fold_in(key, number), name, known.shapes[name].shape)
+            for number, name in enumerate(sorted(known.trained))
+        }
 
     @_relaxed
     def forward(
@@ -182,9 +206,7 @@ def llm_policy(
                 f"got {columns}"
             )
 
-    def apply(
-        base: Weights, params: Params, tokens: Array, positions: Array, mask: Array
-    ) -> Array:
+    def apply(base: Weights, params: Params, tokens: Array, positions: Array, mask: Array) -> Array:
         columns = tokens.shape[1]
         fits(columns)
         seen = jnp.tril(jnp.ones((columns, columns), bool))[None] & mask[:, None, :]

@@ -83,7 +83,8 @@ def read_rope(path: Path, fields: dict[str, Any], family: str) -> tuple[Rope, Ro
         ValueError: the fields are missing, contradict each other, or ask for something unknown.
     """
     older = {
-        name: fields.pop(name, None) for name in ("rope_theta", "rope_scaling", "rope_local_base_freq")
+        name: fields.pop(name, None)
+        for name in ("rope_theta", "rope_scaling", "rope_local_base_freq")
     }
     newer = fields.pop("rope_parameters", None)
     found = []

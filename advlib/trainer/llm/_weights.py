@@ -55,10 +55,16 @@ STACKED = Layout(
     lambda s: (s[1] * s[3], s[2]), lambda a, s: np.stack([_per_head(part, s[1:]) for part in a])
 )
 
-MLP = {f"mlp.{name}.kernel": (TRANSPOSED, f"mlp.{name}") for name in ("gate_proj", "up_proj", "down_proj")}
+MLP = {
+    f"mlp.{name}.kernel": (TRANSPOSED, f"mlp.{name}")
+    for name in ("gate_proj", "up_proj", "down_proj")
+}
 LAYER: dict[str, tuple[Any, ...]] = {
     **MLP,
-    **{f"attn.{name}.w": (INTO_HEADS, f"self_attn.{name}") for name in ("q_proj", "k_proj", "v_proj")},
+    **{
+        f"attn.{name}.w": (INTO_HEADS, f"self_attn.{name}")
+        for name in ("q_proj", "k_proj", "v_proj")
+    },
     "attn.o_proj.w": (FROM_HEADS, "self_attn.o_proj"),
     **{f"attn.{x}_norm.w": (SAME, f"self_attn.{x}_norm") for x in "qk"},
     "input_layernorm.w": (SAME, "input_layernorm"),
