@@ -144,7 +144,7 @@ def train(
     sampler, update = _compiled(
         policy, optimizer, cast(Hashable, loss), tokenizer.end_tokens, tokenizer.forbidden,
         tokenizer.pad_token, settings._replace(steps=1, seed=0, checkpoint_every=1,
-        keep_checkpoints=1), mesh,
+        keep_checkpoints=1, questions_per_step=1, group_size=1), mesh,
     )  # fmt: skip
     # The step reuses the memory of its state, and the caller keeps what he gave.
     state = place_state(init_state(jax.tree.map(jnp.copy, params), optimizer), mesh)
@@ -268,7 +268,7 @@ def _compiled(
     settings: TrainSettings,
     mesh: Mesh | None,
 ) -> tuple[Sampler, TrainStep]:
-    """Sampler and step of these settings; runs that differ in their seed alone share them."""
+    """Sampler and step of these settings; runs that differ in seed or grouping share them."""
     dtype = None if settings.compute_dtype is None else jnp.dtype(settings.compute_dtype)
     limit = settings.disagreement_limit
     sampler = make_sampler(
