@@ -10,6 +10,7 @@ import typer
 from advlib.cli import DONE
 from advlib.cli.calibrate import calibrate
 from advlib.cli.demo import demo
+from advlib.cli.experiment import experiment
 from advlib.cli.inspect import inspect
 from advlib.cli.score import score
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.command()(score)
 app.command()(inspect)
 app.command()(calibrate)
+app.command()(experiment)
 app.command()(demo)
 
 

@@ -57,7 +57,7 @@ def train_arm(
         kernel_temperature=0.1 if judged is None else judged.temperature,
         resume=True,
         progress=work.progress,
-        tensorboard=True,
+        tensorboard=False,
     ).params
 
 
