@@ -90,7 +90,7 @@ def decoder(config: DecoderConfig | None = None) -> Policy:
 
     def apply(params: Params, tokens: Array, positions: Array, mask: Array) -> Array:
         length = tokens.shape[1]
-        seen = jnp.tril(jnp.ones((length, length), bool)) & mask[:, None, :]
+        seen = jnp.tril(jnp.ones((length, length), bool))[None] & mask[:, None, :]
         h = params["embed"][tokens]
         angles = _angles(config, positions)
         for layer in params["layers"]:
@@ -111,7 +111,7 @@ def decoder(config: DecoderConfig | None = None) -> Policy:
         known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, cache.columns))
         places = jnp.arange(known.shape[1])
         seen = places[None, :] <= cache.columns + jnp.arange(columns)[:, None]
-        seen = seen & known[:, None, :]
+        seen = seen[None] & known[:, None, :]
         h = params["embed"][tokens]
         angles = _angles(config, positions)
         keys, values = [], []
@@ -159,21 +159,22 @@ def _init(config: DecoderConfig, key: Array) -> Params:
     return params
 
 
-def _wide(x: Array) -> Array:
+def _wide(dtype: Any) -> Any:
     """At least float32, where sums are taken."""
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return dtype if dtype == jnp.float64 else jnp.float32
 
 
 def _norm(config: DecoderConfig, x: Array, scale: Array) -> Array:
-    wide = _wide(x)
+    wide = x.astype(_wide(x.dtype))
     mean_square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
-    return (wide * jax.lax.rsqrt(mean_square + config.norm_eps)).astype(x.dtype) * scale
+    unit = (wide * jax.lax.rsqrt(mean_square + config.norm_eps)).astype(x.dtype)
+    return unit * jnp.expand_dims(scale, tuple(range(x.ndim - 1)))
 
 
 def _angles(config: DecoderConfig, positions: Array) -> tuple[Array, Array]:
     half = config.head_width // 2
     frequencies = config.rope_base ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    angles = positions.astype(jnp.float32)[..., None, None] * frequencies
+    angles = positions.astype(jnp.float32)[..., None, None] * frequencies[None, None, None]
     return jnp.cos(angles), jnp.sin(angles)
 
 
@@ -208,4 +209,4 @@ def _block(config: DecoderConfig, layer: dict[str, Array], h: Array, attended: A
 def _logits(config: DecoderConfig, params: Params, h: Array) -> Array:
     x = _norm(config, h, params["norm"])
     head = params["embed"].T if config.tied else params["head"]
-    return jnp.matmul(x, head, preferred_element_type=jnp.promote_types(x.dtype, jnp.float32))
+    return jnp.matmul(x, head, preferred_element_type=_wide(x.dtype))

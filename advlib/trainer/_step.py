@@ -212,8 +212,11 @@ def make_train_step(
         total = sums.loss.astype(jnp.float32)
         applied = jnp.isfinite(total) & jnp.isfinite(norm) & (tokens > 0)
         applied &= (jnp.abs(total) <= loss_limit) & (sums.disagreement <= disagreement_limit)
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        new = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
+        # optax relies on promotion that the caller may have forbidden for his own code.
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+            params = optax.apply_updates(state.params, updates)
+        new = TrainState(params, opt_state, state.step + 1)
         new = jax.tree.map(lambda after, before: jnp.where(applied, after, before), new, state)
         n = jnp.maximum(tokens, 1)
         metrics = UpdateMetrics(
