@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,7 +115,7 @@ def write_tokenizer(folder: Path, *, template: bool = True) -> None:
 
 
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A folder of each family, made once, not to be changed."""
     made: dict[str, Path] = {}
 
@@ -126,7 +126,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
             write_tokenizer(made[name])
         return made[name]
 
-    yield folder
+    return folder
 
 
 @pytest.fixture

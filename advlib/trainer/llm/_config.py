@@ -25,7 +25,22 @@ GEMMAS = ("gemma", "gemma2", "gemma3_text")
 
 # Nothing that a policy computes depends on these; end tokens are read with the tokenizer.
 WITHOUT_EFFECT = frozenset(
-    ["_name_or_path", "architectures", "attention_dropout", "bos_token_id", "cache_implementation", "dtype", "eos_token_id", "initializer_range", "max_window_layers", "model_type", "pad_token_id", "torch_dtype", "transformers_version", "use_cache"]
+    [
+        "_name_or_path",
+        "architectures",
+        "attention_dropout",
+        "bos_token_id",
+        "cache_implementation",
+        "dtype",
+        "eos_token_id",
+        "initializer_range",
+        "max_window_layers",
+        "model_type",
+        "pad_token_id",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+    ]
 )
 # What tunix computes in one way only. Absent and null are that way.
 FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -203,7 +218,7 @@ class _Fields:
         if family == "gemma2" and window is not None:
             longest = min(longest, window)  # see _forward: there every layer sees everything
         capped = family == "gemma2"
-        found = Architecture(
+        return Architecture(
             family=family,
             vocab_size=self.size("vocab_size"),
             layers=layers,
@@ -222,7 +237,6 @@ class _Fields:
             max_length=longest,
             without_effect=self.rest(family),
         )
-        return found
 
     def family(self) -> str:
         family = self.left.get("model_type")

@@ -66,9 +66,9 @@ def load_llm(
         lora_rank: r. The matrices of every block are added to, embeddings are not. None trains all
             weights instead.
         lora_alpha: α. Default: r.
-        dtype: dtype of the weights and of what is computed, float32 or bfloat16. LoRA's matrices are
-            float32, and read in this one. Default: bfloat16 with LoRA. float32 without: there the
-            ``compute_dtype`` of sampler and step says what is computed in.
+        dtype: dtype of the weights and of what is computed, float32 or bfloat16. LoRA's matrices
+            are float32, and read in this one. Default: bfloat16 with LoRA. float32 without: there
+            the ``compute_dtype`` of sampler and step says what is computed in.
         seed: of the random matrices A.
         chat: whether a prompt becomes the user's message of the chat template. Default: if the
             folder has a template.

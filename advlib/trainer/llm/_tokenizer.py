@@ -113,6 +113,7 @@ def read_tokenizer(
         ImportError: transformers is not installed.
     """
     transformers = needed("transformers", "load_llm", "llm")
+    ends = _end_tokens(folder, vocab_size)
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
@@ -129,7 +130,10 @@ def read_tokenizer(
         raise ValueError(f"{folder}: chat=True, but the tokenizer has no chat template")
     if not chat and (system is not None or template_options):
         raise ValueError("system and template_options need a chat template")
-    ends = _end_tokens(folder, tokenizer.eos_token_id, vocab_size)
+    if tokenizer.eos_token_id is not None:
+        ends = tuple(dict.fromkeys([*ends, int(tokenizer.eos_token_id)]))
+    if not ends:
+        raise ValueError(f"{folder}: no end token: no file names an eos_token_id")
     return FolderTokenizer(
         tokenizer,
         vocab_size=vocab_size,
@@ -140,8 +144,8 @@ def read_tokenizer(
     )
 
 
-def _end_tokens(folder: Path, own: int | None, vocab_size: int) -> tuple[int, ...]:
-    """What the generation settings, the configuration and the tokenizer name, in this order."""
+def _end_tokens(folder: Path, vocab_size: int) -> tuple[int, ...]:
+    """What the generation settings and the configuration name, in this order."""
     found: dict[int, None] = {}
     for name in ("generation_config.json", "config.json"):
         path = folder / name
@@ -156,8 +160,4 @@ def _end_tokens(folder: Path, own: int | None, vocab_size: int) -> tuple[int, ..
                     f"{path}: eos_token_id must be ids in [0, {vocab_size}); got {value!r}"
                 )
             found[token] = None
-    if own is not None:
-        found[int(own)] = None
-    if not found:
-        raise ValueError(f"{folder}: no end token: no file names an eos_token_id")
     return tuple(found)
