@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,18 +156,21 @@ def _policy(spec: Spec, given: Given) -> tuple[Policy, Any, Tokenizer]:
 
 
 def _embedded(wanted: Embedded, vocab_size: int) -> tuple[Policy, Any]:
-    policy = decoder(
-        DecoderConfig(
-            vocab_size=vocab_size,
-            width=wanted.width,
-            layers=wanted.layers,
-            heads=wanted.heads,
-            kv_heads=wanted.kv_heads,
-            head_width=wanted.head_width,
-            hidden=wanted.hidden,
-        )
+    config = DecoderConfig(
+        vocab_size=vocab_size,
+        width=wanted.width,
+        layers=wanted.layers,
+        heads=wanted.heads,
+        kv_heads=wanted.kv_heads,
+        head_width=wanted.head_width,
+        hidden=wanted.hidden,
     )
+    policy = _decoder(config)
     return policy, policy.init(jax.random.key(wanted.seed))
+
+
+# One policy a shape: what is compiled for a policy serves every run of a process.
+_decoder = lru_cache(maxsize=8)(decoder)
 
 
 def _environment(spec: Spec, folder: Path, given: Given) -> Split:

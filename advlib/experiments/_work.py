@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from advlib.experiments._estimators import Features, kernel_features
 from advlib.experiments._folder import Folder
 from advlib.experiments._setup import Setup
 from advlib.experiments.spec import Kernel, Optimizer, Spec
-from advlib.trainer import Prompts, Sampler, Samples, make_sampler, pad_prompts
+from advlib.trainer import Policy, Prompts, Sampler, Samples, make_sampler, pad_prompts
 from advlib.trainer._responses import responses
 from advlib.trainer.environments import Question
 
@@ -74,14 +75,14 @@ def begin_work(spec: Spec, setup: Setup, folder: Folder, *, told: Told, progress
     tokenizer, sampling = setup.tokenizer, spec.sampling
 
     def sampler(temperature: float) -> Sampler:
-        return make_sampler(
+        return _sampler(
             setup.policy,
-            max_prompt=sampling.max_prompt,
-            max_new=sampling.max_new,
-            end_tokens=tokenizer.end_tokens,
-            forbidden=tokenizer.forbidden,
-            temperature=temperature,
-            pad_token=tokenizer.pad_token,
+            sampling.max_prompt,
+            sampling.max_new,
+            tokenizer.end_tokens,
+            tokenizer.forbidden,
+            tokenizer.pad_token,
+            temperature,
         )
 
     training = setup.train.prompts(range(len(setup.train)))
@@ -98,11 +99,34 @@ def begin_work(spec: Spec, setup: Setup, folder: Folder, *, told: Told, progress
     )
 
 
+@lru_cache(maxsize=8)
 def make_optimizer(wanted: Optimizer) -> optax.GradientTransformation:
     """Clipping, then Adam."""
     return optax.chain(
         optax.clip_by_global_norm(wanted.clip),
         optax.adam(wanted.lr, b1=wanted.beta1, b2=wanted.beta2, eps=wanted.eps),
+    )
+
+
+@lru_cache(maxsize=16)
+def _sampler(
+    policy: Policy,
+    max_prompt: int,
+    max_new: int,
+    end_tokens: tuple[int, ...],
+    forbidden: tuple[int, ...],
+    pad_token: int,
+    temperature: float,
+) -> Sampler:
+    """One sampler for all runs of a process that sample alike."""
+    return make_sampler(
+        policy,
+        max_prompt=max_prompt,
+        max_new=max_new,
+        end_tokens=end_tokens,
+        forbidden=forbidden,
+        temperature=temperature,
+        pad_token=pad_token,
     )
 
 

@@ -1,4 +1,4 @@
-"""Experiments small enough for a test: random rewards whose chance the wording gives away, or not."""
+"""Experiments small enough for a test: rewards are coins, and the wording tells which, or not."""
 
 from __future__ import annotations
 
