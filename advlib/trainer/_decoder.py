@@ -196,7 +196,9 @@ def _heads(
 
 
 def _attend(q: Array, k: Array, v: Array, seen: Array) -> Array:
-    attended = jax.nn.dot_product_attention(q, k, v, mask=seen[:, None])
+    # JAX's own function promotes, which the caller may have forbidden for his own code.
+    with jax.numpy_dtype_promotion("standard"):
+        attended = jax.nn.dot_product_attention(q, k, v, mask=seen[:, None])
     return attended.reshape(*q.shape[:2], -1)
 
 
