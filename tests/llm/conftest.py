@@ -99,10 +99,10 @@ def write_tokenizer(folder: Path, *, template: bool = True) -> None:
     tokenizer = Tokenizer(models.BPE(unk_token=None))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    alphabet = [chr(code) for code in range(33, 127) if chr(code) not in "#$%&*@[]^_`{}~\\|"]
+    alphabet = [*"abcdefghijklmnopqrstuvwxyz0123456789.,:;?!+-*/=()<>'", "Ġ", "Ċ"]
     trainer = trainers.BpeTrainer(
         vocab_size=VOCAB - 4, special_tokens=special, show_progress=False,
-        initial_alphabet=[*alphabet[:70], "Ġ", "Ċ"],
+        initial_alphabet=alphabet,
     )  # fmt: skip
     tokenizer.train_from_iterator(["user", "assistant", "what is 12 + 30? 42"], trainer)
     fast = PreTrainedTokenizerFast(
