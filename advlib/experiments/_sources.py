@@ -58,7 +58,7 @@ class Templates(Part, frozen=True, tag="templates", tag_field="kind"):
         "repeat",
         "final_digit",
         "larger",
-        "smallest",
+        "smallest_digit",
         "product",
     )
     num_train: int = 4096

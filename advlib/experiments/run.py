@@ -68,14 +68,10 @@ def run_experiment(
     check_spec(spec)
     say = told or (lambda line: None)
     place = Folder(output)
+    # Before anything is written: a spec may name files that are not there.
+    setup = set_up(spec, folder=Path(folder), given=given or Given())
     place.begin(spec_json(spec), resume=resume)
-    work = begin_work(
-        spec,
-        set_up(spec, folder=Path(folder), given=given or Given()),
-        place,
-        told=say,
-        progress=progress,
-    )
+    work = begin_work(spec, setup, place, told=say, progress=progress)
     stages: dict[str, Any] = {}
     for name, record in _stages(work):
         stages[name] = record

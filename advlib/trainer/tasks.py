@@ -45,11 +45,11 @@ TEMPLATES = (
         "larger", "Larger of {} and {}:", (2, 2), lambda *n: str(max(n)), lambda *n: str(min(n))
     ),
     Template(
-        "smallest",
-        "Smallest among {} {} {}:",
-        (2, 2, 2),
-        lambda *n: str(min(n)),
-        lambda *n: str(max(n)),
+        "smallest_digit",
+        "Smallest digit of {}:",
+        (4,),
+        lambda a: min(str(a)),
+        lambda a: max(str(a)),
     ),
     Template("product", "Product of {} times {}:", (3, 2), lambda a, b: str(a * b)),
 )

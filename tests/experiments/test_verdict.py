@@ -176,7 +176,7 @@ class TestDecide:
     rule = made.spec().decision_rule
 
     @pytest.mark.parametrize(
-        ("chance", "verdict"), [(0.9, "validated"), (0.6, "inconclusive"), (0.3, "failed")]
+        ("chance", "verdict"), [(0.9, "validated"), (0.56, "inconclusive"), (0.3, "failed")]
     )
     def test_the_three_words(self, chance, verdict):
         decision = decide(self.rule, {"gs1": scores(1, chance), "grpo": scores(2, 0.62)})
