@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 from advlib.trainer._options import count, needed
@@ -60,8 +61,14 @@ class Checkpoints:
         self._manager.save(
             step,
             args=args.Composite(
-                arrays=args.StandardSave(_arrays(checkpoint.state, checkpoint.key)),
+                state=args.StandardSave(checkpoint.state),
                 facts=args.JsonSave(checkpoint.facts),
+                key=args.JsonSave(
+                    {
+                        "impl": str(jax.random.key_impl(checkpoint.key)),
+                        "data": jax.random.key_data(checkpoint.key).tolist(),
+                    }
+                ),
             ),
         )
 
@@ -92,22 +99,20 @@ class Checkpoints:
         args = self._orbax.args
         wanted = jax.tree.map(
             lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding),
-            _arrays(like, jax.random.key(0)),
+            like,
         )
         read = self._manager.restore(
             step,
             args=args.Composite(
-                arrays=args.StandardRestore(wanted),
+                state=args.StandardRestore(wanted),
                 facts=args.JsonRestore(),
+                key=args.JsonRestore(),
             ),
         )
-        state, key = read["arrays"]["state"], read["arrays"]["key"]
-        return Checkpoint(state, jax.random.wrap_key_data(key), read["facts"])
+        data = jnp.asarray(read["key"]["data"], jnp.uint32)
+        key = jax.random.wrap_key_data(data, impl=read["key"]["impl"])
+        return Checkpoint(read["state"], key, read["facts"])
 
     def close(self) -> None:
         """Wait for what is still being written."""
         self._manager.close()
-
-
-def _arrays(state: TrainState, key: Array) -> dict[str, Any]:
-    return {"state": state, "key": jax.random.key_data(key)}

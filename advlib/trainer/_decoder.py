@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -84,7 +85,12 @@ def decoder(config: DecoderConfig | None = None) -> Policy:
         )
     if config.head_width % 2:
         raise ValueError(f"head_width must be even; got {config.head_width}")
+    return _decoder(config)
 
+
+# One policy a shape, so that runs of one shape share what was compiled.
+@lru_cache(maxsize=32)
+def _decoder(config: DecoderConfig) -> Policy:
     def init(key: Array) -> Params:
         return _init(config, key)
 
@@ -196,9 +202,7 @@ def _heads(
 
 
 def _attend(q: Array, k: Array, v: Array, seen: Array) -> Array:
-    # JAX's own function promotes, which the caller may have forbidden for his own code.
-    with jax.numpy_dtype_promotion("standard"):
-        attended = jax.nn.dot_product_attention(q, k, v, mask=seen[:, None])
+    attended = jax.nn.dot_product_attention(q, k, v, mask=seen[:, None])
     return attended.reshape(*q.shape[:2], -1)
 
 

@@ -257,7 +257,7 @@ def _scored(
     return from_first_process(rewards.astype(np.float32)), from_first_process(where), reasons
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def _compiled(
     policy: Policy,
     optimizer: optax.GradientTransformation,

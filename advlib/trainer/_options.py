@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-__all__ = ["count", "needed", "token_ids"]
+import jax
+
+__all__ = ["count", "needed", "promoting", "token_ids"]
 
 
 def count(name: str, value: Any, low: int) -> int:
@@ -38,3 +41,10 @@ def needed(module: str, purpose: str, extra: str = "train") -> ModuleType:
         raise ImportError(
             f"{purpose} needs {module.split('.')[0]}: pip install 'advlib[{extra}]'"
         ) from error
+
+
+@contextmanager
+def promoting() -> Iterator[None]:
+    """Let policies and optimizers promote dtypes, which the caller may forbid for his own code."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield

@@ -59,10 +59,10 @@ def state_shardings(tree: Any, mesh: Mesh) -> Any:
     def sharding(array: Any) -> NamedSharding:
         shape = np.shape(array)
         even = [axis for axis, size in enumerate(shape) if size and size % shards == 0]
-        spec: list[str | None] = [None] * len(shape)
-        if shards > 1 and even:
-            spec[max(even, key=lambda axis: shape[axis])] = "shard"
-        return NamedSharding(mesh, PartitionSpec(*spec))
+        if shards == 1 or not even:
+            return NamedSharding(mesh, PartitionSpec())
+        longest = max(even, key=lambda axis: shape[axis])
+        return NamedSharding(mesh, PartitionSpec(*[None] * longest, "shard"))
 
     return jax.tree.map(sharding, tree)
 

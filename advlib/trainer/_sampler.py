@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from advlib import _checks
 from advlib.trainer._log_probs import NEVER, log_distribution
-from advlib.trainer._options import count, token_ids
+from advlib.trainer._options import count, promoting, token_ids
 from advlib.trainer._placement import cast, replicated
 from advlib.trainer._policy import ApplyCached, Cache, InitCache, Params, Policy, as_argument
 from advlib.trainer._prompts import Prompts
@@ -189,7 +189,8 @@ def make_sampler(
                 f"prompts must be (B, {max_prompt}) for this sampler; "
                 f"got {tuple(prompts.tokens.shape)}"
             )
-        return sample(*held, params, prompts, key)
+        with promoting():
+            return sample(*held, params, prompts, key)
 
     return checked
 

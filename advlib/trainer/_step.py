@@ -15,7 +15,7 @@ from advlib import _checks
 from advlib.trainer._batch import Batch
 from advlib.trainer._log_probs import log_distribution
 from advlib.trainer._losses import Loss
-from advlib.trainer._options import count
+from advlib.trainer._options import count, promoting
 from advlib.trainer._placement import cast, constrained
 from advlib.trainer._policy import Apply, Params, as_argument
 
@@ -212,10 +212,8 @@ def make_train_step(
         total = sums.loss.astype(jnp.float32)
         applied = jnp.isfinite(total) & jnp.isfinite(norm) & (tokens > 0)
         applied &= (jnp.abs(total) <= loss_limit) & (sums.disagreement <= disagreement_limit)
-        # optax relies on promotion that the caller may have forbidden for his own code.
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-            params = optax.apply_updates(state.params, updates)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
         new = TrainState(params, opt_state, state.step + 1)
         new = jax.tree.map(lambda after, before: jnp.where(applied, after, before), new, state)
         n = jnp.maximum(tokens, 1)
@@ -235,7 +233,8 @@ def make_train_step(
                 f"micro_batches must divide the batch, {batch.tokens.shape[0]} rows; "
                 f"got {micro_batches}"
             )
-        return compiled(held, state, batch)
+        with promoting():
+            return compiled(held, state, batch)
 
     return checked
 
