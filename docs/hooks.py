@@ -24,6 +24,10 @@ PUBLIC_MODULES = (
     "advlib.adapters",
     "advlib.diagnostics",
     "advlib.text",
+    "advlib.trainer.environments",
+    "advlib.trainer.tasks",
+    "advlib.trainer.warm_start",
+    "advlib.experiments",
 )
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"

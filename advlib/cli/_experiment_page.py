@@ -66,7 +66,9 @@ def page(record: Mapping[str, Any], folder: Path) -> str:
         facts=_html.facts(told.facts(record, times)),
         revisions=_html.folded("Versions and devices", _html.facts(told.revisions(record))),
         spec=_html.folded(
-            "The spec", f"<pre>{escape(json.dumps(record['spec'], indent=2, sort_keys=True))}</pre>"
+            "The spec",
+            '<div class="wide"><pre>'
+            f"{escape(json.dumps(record['spec'], indent=2, sort_keys=True))}</pre></div>",
         ),
         version=escape(version("advlib")),
     )

@@ -46,7 +46,7 @@ def curve(
     metric: str, title: str, unit: str, logs: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]
 ) -> Plot:
     """One metric by step: the mean over the seeds of each arm, and the span of the seeds."""
-    series = {}
+    series: dict[str, np.ndarray] = {}
     for arm, runs in logs.items():
         values = [_smooth([_float(step.get(metric)) for step in run]) for run in runs if run]
         if values and any(np.isfinite(run).any() for run in values):
@@ -62,10 +62,10 @@ def curve(
     if level is not None:
         parts.append(_svg.rule(frame, level))
     styles = {arm: f"s{nth % 6}" for nth, arm in enumerate(logs)}
-    for arm, runs in series.items():
-        steps = range(1, runs.shape[1] + 1)
-        low, high, middle = runs.min(0), runs.max(0), runs.mean(0)
-        if len(runs) > 1 and np.isfinite(runs).all():
+    for arm, drawn in series.items():
+        steps = range(1, drawn.shape[1] + 1)
+        low, high, middle = drawn.min(0), drawn.max(0), drawn.mean(0)
+        if len(drawn) > 1 and np.isfinite(drawn).all():
             rows = zip(steps, low.tolist(), high.tolist(), strict=True)
             parts.append(_svg.band(frame, rows, styles[arm]))
         parts.append(_svg.line(frame, zip(steps, middle.tolist(), strict=True), styles[arm]))

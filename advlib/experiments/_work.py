@@ -16,6 +16,7 @@ from advlib.experiments._folder import Folder
 from advlib.experiments._setup import Setup
 from advlib.experiments.spec import Kernel, Optimizer, Spec
 from advlib.trainer import Policy, Prompts, Sampler, Samples, make_sampler, pad_prompts
+from advlib.trainer._options import needed
 from advlib.trainer._responses import responses
 from advlib.trainer.environments import Question
 
@@ -71,7 +72,12 @@ class Drawn(NamedTuple):
 
 
 def begin_work(spec: Spec, setup: Setup, folder: Folder, *, told: Told, progress: bool) -> Work:
-    """Compile nothing yet, and read the training questions once."""
+    """Compile nothing yet, and read the training questions once.
+
+    Raises:
+        ImportError: what the arms will need is not installed; names the extra.
+    """
+    needed("orbax.checkpoint", "an experiment")  # before the warm start, not after it
     tokenizer, sampling = setup.tokenizer, spec.sampling
 
     def sampler(temperature: float) -> Sampler:

@@ -53,7 +53,8 @@ def parse_spec(text: bytes | str, *, where: str = "spec") -> Spec:
         json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
         spec = msgspec.json.decode(text, type=Spec)
     except msgspec.ValidationError as error:
-        raise SpecError(f"{where}: {str(error).replace(' - at `$', ' at `$')}") from None
+        told = str(error).replace(" - at `$", " at `$")
+        raise SpecError(f"{where}: {told}" + ("" if "at `$" in told else " at `$`")) from None
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{where}: wanted one JSON object: {error}") from None
     return check_spec(spec, where=where)

@@ -70,8 +70,8 @@ def run_experiment(
     place = Folder(output)
     # Before anything is written: a spec may name files that are not there.
     setup = set_up(spec, folder=Path(folder), given=given or Given())
-    place.begin(spec_json(spec), resume=resume)
     work = begin_work(spec, setup, place, told=say, progress=progress)
+    place.begin(spec_json(spec), resume=resume)
     stages: dict[str, Any] = {}
     for name, record in _stages(work):
         stages[name] = record

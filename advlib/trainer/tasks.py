@@ -16,6 +16,8 @@ import numpy as np
 from advlib.trainer.environments import Question, Split, is_held_out, question_set
 from advlib.trainer.environments._split import divide
 
+__all__ = ["NAMES", "TEMPLATES", "Lesson", "Template", "exact_match", "lessons", "template_tasks"]
+
 RIGHT_SHARE = 0.4
 
 
@@ -55,6 +57,7 @@ TEMPLATES = (
 )
 """Two that are mastered after the warm start, three that are half right, one that is hopeless."""
 NAMES = tuple(template.name for template in TEMPLATES)
+"""Names of the templates."""
 
 
 class Lesson(NamedTuple):

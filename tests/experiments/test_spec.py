@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from advlib.experiments import SpecError, check_spec, demo_spec, parse_spec, read_spec
+from advlib.experiments import _sources as sources
+from advlib.experiments import spec as spec_module
 from advlib.experiments.reading import spec_hash, spec_json
 from tests.experiments import made
 
@@ -196,6 +200,27 @@ class TestDemo:
         spec = demo_spec()
         assert parse_spec(spec_json(spec)) == spec
         assert spec_json(parse_spec(spec_json(spec))) == spec_json(spec)
+
+
+class TestDocumentation:
+    page = (Path(__file__).parents[2] / "docs" / "experiment" / "spec.md").read_text("utf-8")
+
+    def test_the_example_can_be_run(self):
+        example = re.search(r"```json\n(.*?)```", self.page, re.DOTALL)[1]
+        assert len(parse_spec(example).arms) == 2
+
+    def test_every_key_is_explained(self):
+        parts = [vars(module).values() for module in (spec_module, sources)]
+        structs = {
+            one
+            for part in parts
+            for one in part
+            if isinstance(one, type) and issubclass(one, sources.Part) and one is not sources.Part
+        }
+        assert len(structs) == 24
+        for struct in structs:
+            for field in msgspec.structs.fields(struct):
+                assert f"| `{field.encode_name}` |" in self.page, (struct, field.encode_name)
 
 
 def test_equal_specs_have_equal_hashes_whatever_the_order_of_their_keys():
