@@ -14,7 +14,7 @@ from advlib.cli import _svg
 from advlib.cli._html import Plot
 from advlib.cli._show import number
 
-WINDOW = 5  # steps that a point of a curve is the mean of
+WINDOW = 10  # steps that a point of a curve is the mean of
 CURVES = (
     ("reward", "Mean reward of a step", "reward"),
     ("zero_advantage_share", "Rollouts whose advantage is zero", "share"),
@@ -25,6 +25,8 @@ CURVES = (
     ("length_mean", "Tokens of a response", "tokens"),
 )
 RULES = {"residual_ratio": 1.0}
+# Repeated prompts are each other's only neighbours: what a kernel says of groups is not drawn.
+OF_A_KERNEL = ("ess", "residual_ratio")
 
 
 def plots(record: Mapping[str, Any], folder: Path) -> Iterator[Plot]:
@@ -37,8 +39,11 @@ def plots(record: Mapping[str, Any], folder: Path) -> Iterator[Plot]:
         ]
         for arm in record["arms"]
     }
+    single = {arm["name"] for arm in record["arms"] if arm["group_size"] == 1}
     for metric, title, unit in CURVES:
-        yield curve(metric, title, unit, logs)
+        shown = single if metric in OF_A_KERNEL else logs.keys()
+        runs = {arm: log if arm in shown else [] for arm, log in logs.items()}
+        yield curve(metric, title, unit, runs)
     yield _warm_start(folder)
 
 

@@ -21,7 +21,7 @@ def show(record: Record, folder: str) -> None:
     if rows:
         out.print(_show.table(accuracy_heads(record), rows))
         out.print()
-        out.print(_show.table(COMPARED, list(comparisons(record)), text=(0, 6)))
+        out.print(_show.table(SHORT, list(_short(record)), text=(0, 4)))
         out.print()
     judged = list(gate(record))
     if judged:
@@ -68,20 +68,29 @@ COMPARED = (
 )
 
 
-def comparisons(record: Record) -> Iterator[tuple[str, ...]]:
+def comparisons(record: Record, *, digits: int = 4) -> Iterator[tuple[str, ...]]:
     """One row for every two policies: the difference, its intervals, its spread over the seeds."""
     decision = record["decision"]
     for one in () if decision is None else decision["comparisons"]:
         found, others = one["decision"], one["intervals"]
         yield (
             f"{one['treatment']} - {one['baseline']}",
-            _signed(found["difference"]),
-            _interval(found),
-            _interval(others["empirical_bernstein"]),
-            _interval(others["betting"]),
-            " ".join(map(_signed, one["seeds"])),
+            _signed(found["difference"], digits),
+            _interval(found, digits),
+            _interval(others["empirical_bernstein"], digits),
+            _interval(others["betting"], digits),
+            " ".join(_signed(seed, digits) for seed in one["seeds"]),
             {"validated": "above", "failed": "below"}.get(found["verdict"], "open"),
         )
+
+
+SHORT = ("difference", "seen", "Hoeffding", "betting", "against 0")
+
+
+def _short(record: Record) -> Iterator[tuple[str, ...]]:
+    """The same in as many columns as a terminal has room for."""
+    for name, seen, hoeffding, _, betting, _, against in comparisons(record, digits=3):
+        yield name, seen, hoeffding, betting, against
 
 
 DECIDED = ("criterion", "difference", "seen", "lower", "upper", "margin", "items", "verdict")
@@ -301,16 +310,16 @@ def _by_stage(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
     return list(found.items())
 
 
-def _interval(found: Mapping[str, Any]) -> str:
-    return f"{_signed(found['lower'])} to {_signed(found['upper'])}"
+def _interval(found: Mapping[str, Any], digits: int = 4) -> str:
+    return f"{_signed(found['lower'], digits)} to {_signed(found['upper'], digits)}"
 
 
 def _fixed(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def _signed(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.4f}"
+def _signed(value: float | None, digits: int = 4) -> str:
+    return "-" if value is None else f"{value:+.{digits}f}"
 
 
 def _small(value: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advlib.experiments._setup import Given
 from advlib.experiments.gate import OfflineGate, Tried, offline_gate
 from advlib.experiments.reading import SpecError, check_spec, demo_spec, parse_spec, read_spec
-from advlib.experiments.run import run_experiment
+from advlib.experiments.run import read_record, run_experiment
 from advlib.experiments.spec import Spec
 from advlib.experiments.verdict import Verdict, conclude
 
@@ -21,6 +21,7 @@ __all__ = [
     "demo_spec",
     "offline_gate",
     "parse_spec",
+    "read_record",
     "read_spec",
     "run_experiment",
 ]

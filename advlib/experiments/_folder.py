@@ -38,7 +38,9 @@ class Folder:
             if known.read_text("utf-8") != spec_text:
                 raise SpecError(f"{self.path} holds the experiment of another spec")
             return
-        if self.path.exists() and any(self.path.iterdir()):
+        # A run killed while it wrote its spec has left a part of it, and nothing to lose.
+        found = {path.name for path in self.path.iterdir()} if self.path.exists() else set()
+        if found - {"spec.json.part"}:
             raise SpecError(f"{self.path} is not empty, and holds no experiment")
         self.path.mkdir(parents=True, exist_ok=True)
         write(known, spec_text)

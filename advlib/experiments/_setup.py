@@ -131,7 +131,20 @@ def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
                 f"sampling.max_prompt is {spec.sampling.max_prompt}, and question "
                 f"{question.id!r} has {length} tokens"
             )
+    if spec.warm_start is not None:
+        _check_answers(asked[0], tokenizer, spec.sampling.max_new)
     return Setup(policy, params, tokenizer, *parts)
+
+
+def _check_answers(questions: list[Question], tokenizer: Tokenizer, room: int) -> None:
+    """A teacher's answer must fit a response, with its end."""
+    opening = len(tokenizer.encode(""))
+    longest = max(questions, key=lambda question: len(question.answer))
+    needed = len(tokenizer.encode(longest.answer)) - opening + 1
+    if needed > room:
+        raise SpecError(
+            f"sampling.max_new is {room}, and the answer to {longest.id!r} has {needed} tokens"
+        )
 
 
 def _check_apart(trained: list[Question], examined: list[Question]) -> None:

@@ -183,16 +183,19 @@ def _executed(steps: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _metrics(work: Work, found: dict[str, dict[str, Any]]) -> dict[str, float]:
-    metrics = {}
-    for name, one in found.items():
-        metrics[f"executed_group_size_{name}"] = one["group_size"]
-        metrics[f"nonzero_advantage_fraction_{name}"] = one["nonzero_advantage_fraction"]
-    metrics["executed_rollouts_per_step"] = _only(o["rollouts_per_step"] for o in found.values())
-    arm = gate.kernel_arm(work.spec)
+    spec = work.spec
+    metrics: dict[str, Any] = {
+        "executed_rollouts_per_step": _only(one["rollouts_per_step"] for one in found.values()),
+        **gate.by_arm(spec, gate.GROUP_SIZE, {n: one["group_size"] for n, one in found.items()}),
+        **gate.by_arm(
+            spec, gate.NONZERO, {n: one["nonzero_advantage_fraction"] for n, one in found.items()}
+        ),
+    }
+    arm = gate.kernel_arm(spec)
     if arm is not None:
         metrics[gate.SHIFT] = found[arm.name]["mean_abs_shift"]
         metrics[gate.SELF_WEIGHT] = found[arm.name]["self_weight_max"]
-    return gate.with_roles(work.spec, metrics)
+    return metrics
 
 
 def _only(values: Any) -> Any:

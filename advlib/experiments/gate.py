@@ -10,6 +10,9 @@ from advlib.diagnostics import Check, Checked
 from advlib.experiments.spec import Arm, Bound, Kernel, Spec
 
 OFFLINE = "offline_beff_ratio_"
+SHIFT = "pilot_mean_abs_gs1_minus_batchmean_baseline"
+SELF_WEIGHT = "self_weight_max"
+GROUP_SIZE, NONZERO = "executed_group_size_", "nonzero_advantage_fraction_"  # and an arm's name
 
 
 class Tried(NamedTuple):
@@ -92,44 +95,31 @@ def kernel_arm(spec: Spec) -> Arm | None:
 
 def planned_metrics(spec: Spec) -> dict[str, float]:
     """What the design says that the arms will be executed with, by metric."""
-    found: dict[str, float] = {"executed_rollouts_per_step": float(spec.batch_size)}
-    for arm in spec.arms:
-        found[f"executed_group_size_{arm.name}"] = float(arm.group_size)
-    return with_roles(spec, found)
+    sizes = {arm.name: float(arm.group_size) for arm in spec.arms}
+    return {
+        "executed_rollouts_per_step": float(spec.batch_size),
+        **by_arm(spec, GROUP_SIZE, sizes),
+    }
 
 
-def with_roles(spec: Spec, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Metrics of arms under the arm's role too: ``gs1``, the kernel arm; ``grpo``, the only groups.
+def by_arm(spec: Spec, prefix: str, values: Mapping[str, float]) -> dict[str, float]:
+    """A metric of each arm, under the arm's role too: ``gs1``, the kernel; ``grpo``, the groups.
 
-    A role that is the name of an arm stays that arm's.
+    The second is the only arm with groups. A role that is the name of an arm stays that arm's.
     """
-    found = dict(metrics)
     grouped = [arm for arm in spec.arms if arm.group_size > 1]
     roles = {"gs1": kernel_arm(spec), "grpo": grouped[0] if len(grouped) == 1 else None}
-    names = {arm.name for arm in spec.arms}
-    for role, arm in roles.items():
-        if arm is None or role in names:
-            continue
-        for metric, value in metrics.items():
-            if metric.endswith(f"_{arm.name}"):
-                found[f"{metric.removesuffix(arm.name)}{role}"] = value
-    return found
+    held = {role: values[arm.name] for role, arm in roles.items() if arm is not None}
+    return {f"{prefix}{name}": value for name, value in {**held, **values}.items()}
 
 
 def known_metrics(spec: Spec) -> set[str]:
     """Every metric that a run of this spec computes before the full arms."""
     arm = kernel_arm(spec)
-    found = dict(planned_metrics(spec))
-    for each in spec.arms:
-        found[f"nonzero_advantage_fraction_{each.name}"] = 0.0
-    names = set(with_roles(spec, found))
+    names = {*planned_metrics(spec), *by_arm(spec, NONZERO, {a.name: 0.0 for a in spec.arms})}
     if arm is not None:
         names |= {*offline_names(arm.kernel), SHIFT, SELF_WEIGHT}
     return names
-
-
-SHIFT = "pilot_mean_abs_gs1_minus_batchmean_baseline"
-SELF_WEIGHT = "self_weight_max"
 
 
 def kernels_to_try(spec: Spec) -> tuple[Kernel, ...]:

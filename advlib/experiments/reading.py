@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from importlib import resources
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def parse_spec(text: bytes | str, *, where: str = "spec") -> Spec:
         SpecError: as :func:`read_spec`.
     """
     try:
-        json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
         spec = msgspec.json.decode(text, type=Spec)
     except msgspec.ValidationError as error:
         told = str(error).replace(" - at `$", " at `$")
@@ -117,3 +118,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")
+
+
+def _finite(word: str) -> float:
+    value = float(word)
+    if not isfinite(value):
+        raise ValueError(f"{word} is too large")
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -78,6 +79,30 @@ def run_experiment(
     record = _record(work, stages)
     write(place.path / "record.json", json_text(record))
     return plain(record)
+
+
+def read_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The record of a run that came to its end.
+
+    Args:
+        folder: of the run.
+
+    Returns:
+        What :func:`run_experiment` returned.
+
+    Raises:
+        OSError: there is no record.
+        SpecError: the file is no record of an experiment.
+    """
+    path = Path(folder) / "record.json"
+    try:
+        record = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise SpecError(f"{path}: not JSON: {error}") from None
+    found = record.get("format") if isinstance(record, dict) else type(record).__name__
+    if found != FORMAT:
+        raise SpecError(f"{path}: must be a record of format {FORMAT!r}; got {found!r}")
+    return dict(record)
 
 
 def _stages(work: Work) -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ import pytest
 
 from advlib import diagnostics
 from advlib.cli._experiment_page import page
-from advlib.experiments import Given, SpecError, run_experiment
+from advlib.experiments import Given, SpecError, read_record, run_experiment
 from advlib.experiments._folder import STAGES
 from tests.experiments import made
 from tests.experiments.conftest import Run, run
@@ -29,6 +29,12 @@ def arm_runs(record: dict) -> list[dict]:
 class TestFinished:
     def test_the_record_is_the_file(self, finished: Run):
         assert json.loads((finished.folder / "record.json").read_text()) == finished.record
+
+    def test_it_can_be_read_back(self, finished: Run, tmp_path: Path):
+        assert read_record(finished.folder) == finished.record
+        (tmp_path / "record.json").write_text('{"format": "other"}')
+        with pytest.raises(SpecError, match="must be a record of format"):
+            read_record(tmp_path)
 
     def test_it_has_the_pinned_parts(self, finished: Run):
         assert {"verdict", "arms", "gate", "evaluation"} <= set(finished.record)
@@ -263,6 +269,15 @@ class TestSetup:
         with pytest.raises(SpecError, match=r"max_prompt is 8, and question 'q10\d\d' has"):
             run_experiment(spec, tmp_path / "run", given=made.tasks())
         assert not (tmp_path / "run").exists()
+
+    def test_an_answer_that_does_not_fit_a_response_is_refused(self, tmp_path):
+        spec = made.spec(
+            environment={"kind": "templates", "num_train": 100, "num_held_out": 60},
+            sampling={"max_prompt": 25, "max_new": 5},
+            warm_start={"steps": 1},
+        )
+        with pytest.raises(SpecError, match=r"max_new is 5, and the answer to 'product/.* has 6"):
+            run_experiment(spec, tmp_path / "run")
 
 
 class Outside(HTMLParser):

@@ -52,6 +52,7 @@ def test_an_unknown_key_of_an_arm_is_refused_with_its_place():
     [
         ('{"title": "a", "title": "b"}', "'title' stands twice"),
         ('{"title": NaN}', "NaN is no JSON"),
+        ('{"steps": 1e999}', "1e999 is too large"),
         ("[1]", "Expected `object`"),
         ("{", "wanted one JSON object"),
         ('{"title": "a"}', "missing required field `policy`"),
