@@ -25,8 +25,10 @@ demo: $(VENV)/.base    ## score embedded rollouts with every estimator
 test: $(VENV)/.test    ## the whole suite
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
+# Tiny models are compiled often and run seldom.
+QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 test-llm: .venv-llm/.done ## published models, compared with transformers
-	.venv-llm/bin/python -m pytest tests/llm -n auto $(ARGS)
+	XLA_FLAGS="$(QUICK)" .venv-llm/bin/python -m pytest tests/llm -n auto $(ARGS)
 
 lint: $(VENV)/.lint    ## style, format and types
 	$(BIN)/ruff check .

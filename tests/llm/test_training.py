@@ -113,19 +113,25 @@ def update(loaded, mesh):
     return samples, jax.tree.map(np.asarray, state.params), metrics
 
 
+@pytest.fixture(scope="module")
+def on_one_device(folders):
+    from advlib.trainer.llm import load_llm
+
+    return update(load_llm(folders("qwen3"), lora_rank=4, dtype="float32"), None)
+
+
 @pytest.mark.parametrize("shard", [1, 4])
-def test_a_mesh_changes_no_number(shard, folders):
+def test_a_mesh_changes_no_number(shard, folders, on_one_device):
     """Frozen weights on every device, and split over them."""
     from advlib.trainer.llm import load_llm
 
     mesh = make_mesh(shard, devices=jax.devices()[:4])
-    one = load_llm(folders("qwen3"), lora_rank=4, dtype="float32")
     many = load_llm(
         folders("qwen3"), lora_rank=4, dtype="float32", place=lambda array: place_state(array, mesh)
     )
     frozen = many.policy.apply.args[0]["layers.0.mlp.up_proj.kernel"]
     assert frozen.sharding.is_fully_replicated == (shard == 1)
-    wanted, got = update(one, None), update(many, mesh)
+    wanted, got = on_one_device, update(many, mesh)
     np.testing.assert_array_equal(wanted[0].tokens, got[0].tokens)
     assert float(wanted[2].grad_norm) > 1e-3
     for key, value in wanted[1].items():
