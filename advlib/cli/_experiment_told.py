@@ -274,7 +274,7 @@ def facts(record: Record, timing: Mapping[str, Any]) -> Iterator[tuple[str, str]
         asked = begun["questions"]
         yield "questions", ", ".join(f"{one['count']:,} {name}" for name, one in asked.items())
     pilot = record["pilot"]
-    if pilot is not None:
+    if pilot is not None and pilot["stopped"] is None:
         limit = pilot["feasibility"]["max_wall_minutes"]
         ahead = timing.get("projection", {}).get("ahead")
         fits = "within" if pilot["feasibility"]["feasible"] else "beyond"

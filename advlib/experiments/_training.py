@@ -70,7 +70,11 @@ def pilot(work: Work, start: dict[str, Any], kernel: Kernel | None) -> dict[str,
         params, same = restored(work, start)
         directory = work.folder.path / "pilot" / arm.name
         begun = time.perf_counter()
-        train_arm(work, params, arm, spec.seeds[0], spec.pilot.steps, directory, kernel)
+        try:
+            train_arm(work, params, arm, spec.seeds[0], spec.pilot.steps, directory, kernel)
+        except TrainingStopped as stopped:
+            why = f"{arm.name}, step {stopped.step}: {stopped.reason}"
+            return {"arms": found, "stopped": why, "gate": None}
         spent = time.perf_counter() - begun
         steps = lines(directory / "metrics.jsonl")
         found[arm.name] = {"restoration": same, **_executed(steps)}
@@ -85,6 +89,7 @@ def pilot(work: Work, start: dict[str, Any], kernel: Kernel | None) -> dict[str,
     judged = diagnostics.activation_gate(left, metrics) if left else None
     return {
         "arms": found,
+        "stopped": None,
         "metrics": metrics,
         "gate": judged,
         "restored": all(one["restoration"]["passed"] for one in found.values()),

@@ -290,7 +290,7 @@ def _gate_passed(spec: Spec, offline: Any, pilot_found: Any) -> bool | None:
         return None
     if not offline["passed"]:
         return False
-    if pilot_found is None:
+    if pilot_found is None or pilot_found["stopped"] is not None:
         return None
     return pilot_found["gate"] is None or bool(pilot_found["gate"]["passed"])
 

@@ -57,8 +57,9 @@ def conclude(stages: Mapping[str, Any]) -> Verdict:
 
     Args:
         stages: plain JSON values by stage: "preflight" and "forced" with ``passed``, "calibration"
-            with ``gate``, "pilot" with ``gate``, ``restored`` and ``feasibility``, "arms", a list
-            with ``finished``, "decision" with ``verdict``. A stage that is missing was not run.
+            with ``gate``, "pilot" with ``stopped``, ``gate``, ``restored`` and ``feasibility``,
+            "arms", a list with ``finished``, "decision" with ``verdict``. A stage that is missing
+            was not run.
 
     Returns:
         A :class:`Verdict`; "inconclusive" at the first stage that did not pass, and where the
@@ -94,7 +95,9 @@ def _failures(stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         why = _told_kernels(offline["tried"])
         yield "calibration", f"The activation gate failed before training: {why}. {never}"
     pilot = stages.get("pilot")
-    if pilot is not None:
+    if pilot is not None and pilot["stopped"] is not None:
+        yield "pilot", f"An arm did not end its pilot: {pilot['stopped']}."
+    elif pilot is not None:
         if not pilot["restored"]:
             yield "pilot", "The arms did not begin from the same parameters."
         if pilot["gate"] is not None and not pilot["gate"]["passed"]:

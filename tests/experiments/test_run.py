@@ -12,8 +12,9 @@ import pytest
 
 from advlib import diagnostics
 from advlib.cli._experiment_page import page
-from advlib.experiments import Given, SpecError, read_record, run_experiment
+from advlib.experiments import Given, SpecError, _preflight, _training, read_record, run_experiment
 from advlib.experiments._folder import STAGES
+from advlib.experiments._work import make_optimizer
 from tests.experiments import made
 from tests.experiments.conftest import Run, run
 
@@ -197,6 +198,48 @@ def test_a_preflight_out_of_tolerance_stops_the_run(tmp_path):
     assert ended["stopped_at"] == "preflight"
     assert "grpo loss" in ended["reason"]
     assert ended["calibration"] is None
+
+
+def test_the_preflight_notices_an_estimator_that_is_one_percent_off(tmp_path, monkeypatch):
+    right = _preflight.arm_advantages
+    monkeypatch.setattr(
+        _preflight, "arm_advantages", lambda arm: lambda r: 1.01 * np.asarray(right(arm)(r))
+    )
+    ended = run(tmp_path / "run").record
+    assert ended["stopped_at"] == "preflight"
+    assert "grpo advantages, grpo gradient, grpo loss, gs1 advantages" in ended["reason"]
+
+
+def test_the_forced_tests_notice_a_kernel_that_does_nothing(tmp_path, monkeypatch):
+    def plain(features, rewards, **options):
+        return (np.sum(rewards) - rewards) / (len(rewards) - 1)
+
+    monkeypatch.setattr("advlib.kernel_baseline", plain)
+    ended = run(tmp_path / "run").record
+    assert ended["stopped_at"] == "forced"
+    kernel = ended["forced"]["kernels"]["tfidf"]
+    assert (kernel["activation"]["passed"], kernel["non_activation"]["passed"]) == (False, True)
+
+
+@pytest.mark.parametrize(("rate", "stage"), [(1e30, "pilot"), (None, "arms")])
+def test_a_training_that_explodes_is_told_and_has_no_verdict(tmp_path, monkeypatch, rate, stage):
+    if rate is None:  # the pilot is unharmed, and an arm's parameters are not
+        monkeypatch.setattr("advlib.experiments.run.run_arm", broken_arm(_training.run_arm))
+    changes = {} if rate is None else {"optimizer": {"lr": rate}}
+    record = run(tmp_path / "run", **changes).record
+    assert (record["verdict"], record["stopped_at"]) == ("inconclusive", stage)
+    assert "did not end" in record["reason"]
+    assert "step " in record["reason"]
+    assert str(tmp_path) not in record["reason"]
+    assert "did not end" in page(record, tmp_path / "run")
+
+
+def broken_arm(right):
+    def run_arm(work, start, arm, seed, kernel):
+        wild = work.spec.optimizer.__class__(lr=1e30)
+        return right(work._replace(optimizer=make_optimizer(wild)), start, arm, seed, kernel)
+
+    return run_arm
 
 
 def test_the_fallback_is_trained_with_where_the_first_kernel_fails(tmp_path):

@@ -26,6 +26,7 @@ GOOD = {
     "forced": {"passed": True},
     "calibration": {"gate": {"passed": True}},
     "pilot": {
+        "stopped": None,
         "gate": {"passed": True},
         "restored": True,
         "feasibility": {"feasible": True, "max_wall_minutes": 10},
@@ -119,6 +120,7 @@ class TestConclude:
         [
             ("preflight", {"passed": False, "required": True}, "correctness preflight failed"),
             ("forced", {"passed": False}, "forced test failed"),
+            ("pilot", {"stopped": "gs1, step 1: x"}, "did not end its pilot: gs1, step 1: x"),
             ("pilot", {**GOOD["pilot"], "restored": False}, "not begin from the same parameters"),
             (
                 "pilot",
