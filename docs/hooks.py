@@ -24,6 +24,7 @@ PUBLIC_MODULES = (
     "advlib.adapters",
     "advlib.diagnostics",
     "advlib.text",
+    "advlib.trainer",
     "advlib.trainer.environments",
     "advlib.trainer.tasks",
     "advlib.trainer.warm_start",

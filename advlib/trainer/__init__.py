@@ -17,9 +17,7 @@ from advlib.trainer._rollouts import Rollouts, rollout_record
 from advlib.trainer._sampler import FINISH_REASONS, Sampler, Samples, make_sampler
 from advlib.trainer._settings import TrainSettings
 from advlib.trainer._step import (
-    Denominator,
     TrainState,
-    TrainStep,
     UpdateMetrics,
     init_state,
     make_train_step,
@@ -34,7 +32,6 @@ __all__ = [
     "Checkpoint",
     "Checkpoints",
     "DecoderConfig",
-    "Denominator",
     "Evaluated",
     "Loss",
     "Policy",
@@ -45,7 +42,6 @@ __all__ = [
     "Tokenizer",
     "TrainSettings",
     "TrainState",
-    "TrainStep",
     "Trained",
     "TrainingStopped",
     "UpdateMetrics",

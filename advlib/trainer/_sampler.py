@@ -20,6 +20,7 @@ from advlib.trainer._prompts import Prompts
 __all__ = ["FINISH_REASONS", "Sampler", "Samples", "make_sampler"]
 
 FINISH_REASONS = ("stop", "length")
+"""Why a response ended: an end token was sampled, or as many tokens as may be."""
 
 
 class Samples(NamedTuple):

@@ -79,7 +79,7 @@ def update(policy: Policy):
 @pytest.mark.usefixtures("captured_arrays_warn")
 def test_what_a_policy_holds_is_not_in_the_program_and_is_not_trained():
     before = jax.tree.map(np.asarray, BASE)
-    samples, state, metrics = update(HELD)
+    _, state, metrics = update(HELD)
     assert set(state.params) == {"shift"}
     assert float(metrics.applied) == 1
     assert float(metrics.disagreement) < 1e-5

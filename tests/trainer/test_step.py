@@ -14,7 +14,7 @@ import pytest
 import advlib
 from advlib import trainer
 from advlib.diagnostics import TOLERANCES, correctness_preflight
-from advlib.trainer import Batch, TrainState, TrainStep, UpdateMetrics
+from advlib.trainer import Batch, TrainState, UpdateMetrics
 from tests.trainer.numpy_decoder import importance_sampling_loss, log_probs, sequence_logits
 from tests.trainer.small import TINY, params, sampled_batch
 
@@ -24,11 +24,11 @@ ADAM = optax.adam(1e-3)
 
 
 @functools.cache
-def compiled_step(options: tuple[tuple[str, Any], ...]) -> TrainStep:
+def compiled_step(options: tuple[tuple[str, Any], ...]) -> Any:
     return trainer.make_train_step(trainer.decoder(TINY).apply, **dict(options))
 
 
-def updated(tree: Any, batch: Batch, **options: Any) -> tuple[TrainState, TrainStep, UpdateMetrics]:
+def updated(tree: Any, batch: Batch, **options: Any) -> tuple[TrainState, UpdateMetrics]:
     """One step of plain gradient descent: the change is the gradient."""
     chosen = {
         "optimizer": DESCENT, "loss": trainer.policy_gradient, "forbidden": (0,), **options
