@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.llm import needs_extra
+from tests.llm import skip_without_extra
 from tests.llm.conftest import FAMILIES, reference_logits
 
-pytestmark = needs_extra
+skip_without_extra()
 
 
 @pytest.mark.parametrize("name", FAMILIES)

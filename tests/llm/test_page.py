@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.llm import needs_extra
+from tests.llm import skip_without_extra
 
-pytestmark = needs_extra
+skip_without_extra()
 ROOT = Path(__file__).parents[2]
 
 

@@ -9,10 +9,10 @@ import struct
 import numpy as np
 import pytest
 
-from tests.llm import needs_extra
+from tests.llm import skip_without_extra
 from tests.llm.conftest import LLAMA_ROPE, write_model, write_tokenizer
 
-pytestmark = needs_extra
+skip_without_extra()
 
 
 def load(folder, **options):

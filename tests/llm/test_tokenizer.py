@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from tests.llm import needs_extra
+from tests.llm import skip_without_extra
 from tests.llm.conftest import VOCAB, write_tokenizer
 
-pytestmark = needs_extra
+skip_without_extra()
 
 
 def load(folder, **options):

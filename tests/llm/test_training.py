@@ -24,9 +24,9 @@ from advlib.trainer import (
     train,
 )
 from advlib.trainer.environments import Question, Score, question_set
-from tests.llm import needs_extra
+from tests.llm import skip_without_extra
 
-pytestmark = needs_extra
+skip_without_extra()
 
 QUESTIONS = [Question(str(i), f"what is {i} + {i + 3}?") for i in range(8)]
 SETTINGS = TrainSettings(

@@ -216,7 +216,7 @@ class _Fields:
             )
         longest = self.size("max_position_embeddings")
         if family == "gemma2" and window is not None:
-            longest = min(longest, window)  # see _forward: there every layer sees everything
+            longest = min(longest, window)  # see _models: every layer sees everything
         capped = family == "gemma2"
         return Architecture(
             family=family,
