@@ -119,7 +119,7 @@ def _failures(stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _told_kernels(tried: Sequence[Any]) -> str:
     which = ("the kernel", "the fallback approved beforehand")
     return "; ".join(
-        f"{role}, {kernel}, has {_told(checks)}"
+        f"{role}, {kernel}: {_told(checks)}"
         for role, (kernel, checks) in zip(which, tried, strict=False)
     )
 
@@ -129,7 +129,7 @@ def _told(checks: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _told_check(one: Mapping[str, Any]) -> str:
-    return f"{one['check']['metric']}: {one['reason']}"
+    return f"{one['check']['metric']}, {one['reason']}"
 
 
 def decide(rule: DecisionRule, scores: Scores) -> JointDecision:

@@ -137,7 +137,7 @@ class TestConclude:
                         ],
                     },
                 },
-                "self_weight_max: 0.5 is above 0",
+                "self_weight_max, 0.5 is above 0",
             ),
             (
                 "pilot",

@@ -209,36 +209,37 @@ class TestJsonLines:
         assert score_all(tasks, questions, solutions[1:] + solutions[:1]).rewards.mean() < 0.05
 
 
-class TestReasoningGym:
-    @pytest.fixture(scope="class")
-    def tasks(self):
-        pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
-        return reasoning_gym_tasks(
-            {"chain_sum": {"max_terms": 3}, "leg_counting": {}},
-            weights={"chain_sum": 3},
-            num_train=60,
-            num_held_out=20,
-            wording="{} Answer:",
-        )
+@pytest.fixture(scope="module")
+def gym_tasks():
+    pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
+    return reasoning_gym_tasks(
+        {"chain_sum": {"max_terms": 3}, "leg_counting": {}},
+        weights={"chain_sum": 3},
+        num_train=60,
+        num_held_out=20,
+        wording="{} Answer:",
+    )
 
-    def test_parts_by_the_hash_of_the_question(self, tasks):
-        for part, held_out in zip(tasks, (False, True), strict=True):
+
+class TestReasoningGym:
+    def test_parts_by_the_hash_of_the_question(self, gym_tasks):
+        for part, held_out in zip(gym_tasks, (False, True), strict=True):
             for question in part.prompts(range(len(part))):
                 assert question.text.endswith(" Answer:")
                 assert is_held_out(question.text) == held_out
 
-    def test_the_mixture_has_its_weights(self, tasks):
-        kinds = [question.kind for question in tasks.train.prompts(range(60))]
+    def test_the_mixture_has_its_weights(self, gym_tasks):
+        kinds = [question.kind for question in gym_tasks.train.prompts(range(60))]
         assert 30 < kinds.count("chain_sum") < 58
 
-    def test_the_data_set_scores_its_own_answers(self, tasks):
-        questions = tasks.train.prompts(range(20))
+    def test_the_data_set_scores_its_own_answers(self, gym_tasks):
+        questions = gym_tasks.train.prompts(range(20))
         for wording in ("{}", "let me see <answer>{}</answer>"):
             right = [wording.format(question.answer["answer"]) for question in questions]
-            assert score_all(tasks.train, questions, right).rewards.tolist() == [1.0] * 20
-        assert score_all(tasks.train, questions, ["no"] * 20).rewards.max() < 0.1
+            assert score_all(gym_tasks.train, questions, right).rewards.tolist() == [1.0] * 20
+        assert score_all(gym_tasks.train, questions, ["no"] * 20).rewards.max() < 0.1
 
-    def test_names_and_settings_that_are_not_known(self, tasks):
+    def test_names_and_settings_that_are_not_known(self, gym_tasks):
         with pytest.raises(ValueError, match=r"refuses chain_sums: .*not registered"):
             reasoning_gym_tasks("chain_sums")
         with pytest.raises(ValueError, match="unexpected keyword argument 'foo'"):
