@@ -123,9 +123,7 @@ def test_grpo_is_the_formula_of_tinker_cookbook_and_the_gradient_that_of_float64
     assert result.passed, result
 
 
-@pytest.mark.parametrize(
-    ("micro_batches", "denominator"), [(4, "tokens"), (2, "sequences"), (2, 7.0)]
-)
+@pytest.mark.parametrize(("micro_batches", "denominator"), [(4, "tokens"), (2, "sequences")])
 def test_micro_batches_change_nothing(
     tree: Any, batch: Batch, micro_batches: int, denominator: Any
 ) -> None:
@@ -145,7 +143,7 @@ def test_the_denominator_is_named(tree: Any, batch: Batch) -> None:
     total = flat(gradient(tree, batch, denominator=1.0))
     tokens = batch.actions.sum()
     rows = batch.actions.any(1).sum()
-    for denominator, n in (("tokens", tokens), ("sequences", rows), (3.0, 3)):
+    for denominator, n in (("tokens", tokens), ("sequences", rows)):
         got = flat(gradient(tree, batch, denominator=denominator))
         np.testing.assert_allclose(got, total / n, rtol=1e-4, atol=1e-6)
 
@@ -225,7 +223,7 @@ def test_half_precision_computes_and_single_precision_keeps(tree: Any, batch: Ba
     assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {jnp.dtype(jnp.float32)}
     floats = [x for x in jax.tree.leaves(state.opt_state) if jnp.issubdtype(x.dtype, jnp.floating)]
     assert {leaf.dtype for leaf in floats} == {jnp.dtype(jnp.float32)}
-    half = flat(gradient(tree, batch, compute_dtype=jnp.bfloat16))
+    half = flat(state.opt_state[0].mu)  # a tenth of the gradient
     full = flat(gradient(tree, batch))
     cosine = half @ full / np.linalg.norm(half) / np.linalg.norm(full)
     assert 0.99 < cosine < 1 - 1e-9
@@ -234,23 +232,21 @@ def test_half_precision_computes_and_single_precision_keeps(tree: Any, batch: Ba
 
 
 @pytest.mark.parametrize(
-    ("changes", "options"),
-    [
-        ({"advantages": np.nan}, {}),
-        ({"log_probs": -1e4}, {}),
-        ({"advantages": 1e6}, {"loss_limit": 100.0}),
-        ({}, {"disagreement_limit": 1e-9}),
-    ],
-    ids=["nan", "infinite ratio", "loss limit", "disagreement"],
+    "changes",
+    [{"advantages": np.nan}, {"advantages": -np.inf}, {"advantages": 1e6}, {"log_probs": -5.0}],
+    ids=["nan", "infinite", "loss limit", "disagreement"],
 )
 def test_an_update_out_of_bounds_is_not_applied(
-    tree: Any, batch: Batch, changes: dict[str, float], options: dict[str, float]
+    tree: Any, batch: Batch, changes: dict[str, float]
 ) -> None:
+    limits = {"loss_limit": 1e4, "disagreement_limit": 1.0, "optimizer": ADAM}
+    _, fine = updated(tree, batch, **limits)
+    assert float(fine.applied) == 1
     bad = batch._replace(
         **{name: np.full(batch.tokens.shape, v, np.float32) for name, v in changes.items()}
     )
     before = trainer.init_state(tree, ADAM)
-    state, told = updated(tree, bad, optimizer=ADAM, **options)
+    state, told = updated(tree, bad, **limits)
     assert float(told.applied) == 0
     jax.tree.map(np.testing.assert_array_equal, state, before)
 
