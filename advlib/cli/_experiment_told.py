@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from advlib.cli import _show
+from advlib.cli import _show, _told
 from advlib.cli._show import count, number
 
 Record = Mapping[str, Any]
@@ -124,24 +124,11 @@ GATED = ("check", "wanted", "found", "outcome")
 def gate(record: Record) -> Iterator[tuple[str, ...]]:
     """One row a check that was looked at, in the order of the work."""
     judged = record["gate"]
+    found = [] if judged["pilot"] is None else judged["pilot"]["checks"]
     if judged["offline"] is not None:
-        for _, checks in judged["offline"]["tried"]:
-            for one in checks:
-                yield _check(one)
-    if judged["pilot"] is not None:
-        for one in judged["pilot"]["checks"]:
-            yield _check(one)
-
-
-def _check(one: Mapping[str, Any]) -> tuple[str, ...]:
-    low, high = one["check"]["min"], one["check"]["max"]
-    if low is not None and low == high:
-        wanted = f"exactly {number(low)}"
-    else:
-        bounds = (("at least", low), ("at most", high))
-        wanted = ", ".join(f"{word} {number(b)}" for word, b in bounds if b is not None)
-    found = "missing" if one["value"] is None else number(one["value"])
-    return one["check"]["metric"], wanted, found, "passed" if one["passed"] else "FAILED"
+        found = [one for _, checks in judged["offline"]["tried"] for one in checks] + found
+    # As a gate of ``advlib calibrate`` has them: the condition beside what came of it.
+    yield from _told.checks({"checks": [{**one, **one["check"]} for one in found]})
 
 
 ESTIMATED = ("kernel", "ratio", "95 % interval", "MSE", "MSE of the mean", "ESS")

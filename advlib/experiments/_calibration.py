@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from advlib.experiments import gate
 from advlib.experiments._folder import json_lines, write
 from advlib.experiments._work import Work, draw
 from advlib.experiments.spec import Kernel
-from advlib.trainer.environments import Scored, score_all
+from advlib.trainer.environments import Question, Scored, score_all
 
 
 def calibrate(work: Work, params: Any) -> dict[str, Any]:
@@ -22,19 +23,7 @@ def calibrate(work: Work, params: Any) -> dict[str, Any]:
     repeated = [question for question in questions for _ in range(wanted.rollouts)]
     drawn = draw(work, params, repeated, batch_size=work.spec.eval.batch_size, seed=wanted.seed)
     scored = score_all(work.setup.calibration, repeated, drawn.texts)
-    rows = [
-        {
-            "id": question.id,
-            "kind": question.kind,
-            "prompt": question.text,
-            "response": text,
-            "reward": float(reward) if measured else None,
-            "reason": reason,
-        }
-        for question, text, reward, measured, reason in zip(
-            repeated, drawn.texts, *scored, strict=True
-        )
-    ]
+    rows = answers(repeated, drawn.texts, scored, "reward")
     write(work.folder.path / "calibration" / "rollouts.jsonl", json_lines(rows))
     table = np.where(scored.where, scored.rewards, np.nan).reshape(wanted.tasks, wanted.rollouts)
     prompts = [question.text for question in questions]
@@ -49,6 +38,23 @@ def calibrate(work: Work, params: Any) -> dict[str, Any]:
         "kernels": estimates,
         "gate": _judge(work, estimates),
     }
+
+
+def answers(
+    questions: Sequence[Question], texts: Sequence[str], scored: Scored, value: str
+) -> list[dict[str, Any]]:
+    """One object a response, for a file of JSON lines; ``value`` names what was scored."""
+    return [
+        {
+            "id": question.id,
+            "kind": question.kind,
+            "prompt": question.text,
+            "response": text,
+            value: float(reward) if measured else None,
+            "reason": reason,
+        }
+        for question, text, reward, measured, reason in zip(questions, texts, *scored, strict=True)
+    ]
 
 
 def counts(scored: Scored) -> dict[str, Any]:

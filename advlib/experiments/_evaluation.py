@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from advlib.experiments._calibration import counts
+from advlib.experiments._calibration import answers, counts
 from advlib.experiments._checking import START
 from advlib.experiments._folder import json_lines, load_params, write
 from advlib.experiments._revisions import code_hash
@@ -39,18 +39,7 @@ def evaluate(work: Work, arm: str, seed: int | None) -> dict[str, Any]:
     questions = setup.held_out.prompts(range(spec.eval.n_examples))
     drawn = draw(work, params, questions, batch_size=spec.eval.batch_size, greedy=True)
     scored = score_all(setup.held_out, questions, drawn.texts)
-    rows = [
-        {
-            "id": question.id,
-            "kind": question.kind,
-            "response": text,
-            "score": float(reward) if measured else None,
-            "reason": reason,
-        }
-        for question, text, reward, measured, reason in zip(
-            questions, drawn.texts, *scored, strict=True
-        )
-    ]
+    rows = answers(questions, drawn.texts, scored, "score")
     text = json_lines(rows)
     write(_path(work, arm, seed), text)
     kinds: dict[str, list[float]] = {}
