@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test test-llm lint docs bench clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -25,6 +25,11 @@ demo: $(VENV)/.base    ## score embedded rollouts with every estimator
 test: $(VENV)/.test    ## the whole suite
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
+# Tiny models are compiled often and run seldom.
+QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+test-llm: .venv-llm/.done ## published models, compared with transformers
+	XLA_FLAGS="$(QUICK)" .venv-llm/bin/python -m pytest tests/llm -n auto $(ARGS)
+
 lint: $(VENV)/.lint    ## style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,5 +49,11 @@ bench: $(VENV)/.base   ## every benchmark, peers beside us, one JSON a run
 	.venv-peers/bin/python -m pip install --quiet --no-deps -r benchmarks/peers-bare.txt
 	@touch $@
 
+# The models' framework and what they are compared with are 2 GB, so they live apart.
+.venv-llm/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-llm
+	.venv-llm/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[llm-test]'
+	@touch $@
+
 clean:                 ## remove what make made
-	rm -rf $(VENV) .venv-peers site build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers .venv-llm site build dist .pytest_cache .mypy_cache .ruff_cache

@@ -28,7 +28,7 @@ from advlib.groups import Groups, encode_groups
 from advlib.masking import broadcast_to_tokens, masked_mean, masked_whiten
 
 if TYPE_CHECKING:
-    from advlib import adapters, diagnostics, grading, masking, text
+    from advlib import adapters, diagnostics, experiments, grading, masking, text, trainer
 
 __version__ = "0.1.0"
 
@@ -45,6 +45,7 @@ __all__ = [
     "constant_groups",
     "diagnostics",
     "encode_groups",
+    "experiments",
     "gae",
     "gar",
     "grading",
@@ -62,10 +63,18 @@ __all__ = [
     "max_rl",
     "rank_margin",
     "text",
+    "trainer",
     "win_rate",
 ]
 
-_LAZY = ("adapters", "diagnostics", "grading", "text")  # they need more than jax and numpy
+_LAZY = (
+    "adapters",
+    "diagnostics",
+    "experiments",
+    "grading",
+    "text",
+    "trainer",
+)  # they need more than jax and numpy
 
 
 def __getattr__(name: str) -> Any:

@@ -30,9 +30,13 @@ from rich.table import Table
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
-THEMES = ("group", "tokens", "gae", "encode", "read", "kernel")
-# They measure memory too, so they have harnesses of their own.
-ALONE = {"read": "Reading rollout files", "kernel": "Kernel baselines"}
+THEMES = ("group", "tokens", "gae", "encode", "read", "kernel", "trainer")
+# They measure more than single calls, so they have harnesses of their own.
+ALONE = {
+    "read": "Reading rollout files",
+    "kernel": "Kernel baselines",
+    "trainer": "Embedded trainer",
+}
 
 
 class Settings(NamedTuple):

@@ -25,6 +25,11 @@ PUBLIC_MODULES = (
     "advlib.diagnostics",
     "advlib.grading",
     "advlib.text",
+    "advlib.trainer",
+    "advlib.trainer.environments",
+    "advlib.trainer.tasks",
+    "advlib.trainer.warm_start",
+    "advlib.experiments",
 )
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"

@@ -76,3 +76,18 @@ def test_kernel_agrees_with_the_recipe(tmp_path: Path) -> None:
         assert line["error"] < 1e-5, line["case"]
         assert line["advlib"]["min_s"] > 0
         assert line["advlib"]["peak_mb"] >= line["advlib"]["before_mb"]
+
+
+def test_the_trainer_is_timed_with_its_shares(tmp_path: Path) -> None:
+    path = tmp_path / "trainer.json"
+    script = RUN.parent / "bench_trainer.py"
+    done = subprocess.run(
+        [sys.executable, script, "--tiny", "--json", path], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads(path.read_text(encoding="utf-8"))["results"]
+    for dtype in ("float32", "bfloat16"):
+        assert results[dtype]["sampled_tokens_per_second"] > 0
+        assert results[dtype]["trained_tokens_per_second"] > 0
+    assert results["float32"]["disagreement"] < 1e-3
+    assert 0 < results["a step of train"]["advantage_share"] < 1

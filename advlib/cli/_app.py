@@ -10,6 +10,7 @@ import typer
 from advlib.cli import DONE
 from advlib.cli.calibrate import calibrate
 from advlib.cli.demo import demo
+from advlib.cli.experiment import experiment
 from advlib.cli.grade import grade
 from advlib.cli.inspect import inspect
 from advlib.cli.report import report
@@ -25,6 +26,7 @@ app.command()(inspect)
 app.command()(calibrate)
 app.command()(grade)
 app.command()(report)
+app.command()(experiment)
 app.command()(demo)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,25 +64,11 @@ class View(NamedTuple):
 
 
 def run(request: Request) -> dict[str, Any]:
-    """The report as one JSON document.
+    """The report on rollout files as one JSON document.
 
     Raises:
         Refusal, FormatError, OSError: something cannot be used as asked.
     """
-    return _reporter(request.paths)(request)
-
-
-def _reporter(paths: Sequence[str]) -> Callable[[Request], dict[str, Any]]:
-    """Who reports on these paths.
-
-    What is no rollout file and has a report of its own, such as a folder with the record of an
-    experiment, is told from rollouts here and nowhere else.
-    """
-    return rollouts
-
-
-def rollouts(request: Request) -> dict[str, Any]:
-    """The report on rollout files."""
     for path, flag, suffix in (
         (request.output, "--output", ".json"),
         (request.html, "--html", ".html"),

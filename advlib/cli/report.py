@@ -6,13 +6,18 @@ from typing import Annotated
 
 import typer
 
-from advlib.cli._read import CountAsZero, Format, GroupBy, OnFailure, Paths, Reward, split
+from advlib.cli._read import CountAsZero, Format, GroupBy, OnFailure, Reward, split
 
 _OUT = "What comes out"
 
 
 def report(
-    paths: Paths,
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files, folders or globs; or the folder of an experiment.", show_default=False
+        ),
+    ],
     format: Format = "auto",
     reward: Reward = "reward",
     group_by: GroupBy = None,
@@ -34,8 +39,20 @@ def report(
     ] = False,
 ) -> None:
     """Say what became of every rollout, and what the score is without those that failed."""
-    from advlib.cli import _output, _policy, _report_told, _reporting, _show
+    from advlib.cli import _experiment_report, _output, _policy, _report_told, _reporting, _show
 
+    if any(map(_experiment_report.is_run, paths)):
+        given = {
+            "--format": None if format == "auto" else format,
+            "--reward": None if reward == "reward" else reward,
+            "--group-by": group_by,
+            "--on-failure": on_failure,
+            "--count-as-zero": count_as_zero,
+        }
+        _experiment_report.report(
+            paths, given, output=output, html=html, as_json=as_json, quiet=quiet
+        )
+        return
     request = _reporting.Request(
         paths=tuple(paths),
         format=format,

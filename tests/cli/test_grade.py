@@ -440,9 +440,10 @@ class TestPrivileged:
         with index_episodes(episodes) as index:
             tasks = dict(index.tasks)
         rows = adapters.read(episodes)
-        assert tasks.items() <= dict(
-            zip(rows["group"].to_pylist(), rows["task"].to_pylist(), strict=True)
-        ).items()
+        assert (
+            tasks.items()
+            <= dict(zip(rows["group"].to_pylist(), rows["task"].to_pylist(), strict=True)).items()
+        )
         wanted = graded.mixed(episodes)
         own = {key: f"{CANARY} {nth}." for nth, key in enumerate(dict.fromkeys(tasks.values()))}
         lines = [{"task": task, "name": "tests", "text": text} for task, text in own.items()]

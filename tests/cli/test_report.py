@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advlib.cli import _reporting
 from advlib.cli._causes import TEXTS
 from tests.cli.reported import failed, masked, meant, row, run, small, write
 
@@ -357,17 +356,6 @@ class TestCommand:
         out = cli("report", run(tmp_path, rows), "--on-failure", f"{hostile}=zero")
         assert out.code == 0
         assert not any(c in out.out + out.err for c in "\x1b\x07\u202e")
-
-    def test_who_reports_is_decided_in_one_place(self, monkeypatch, cli, tmp_path):
-        seen = []
-
-        def reporter(paths):
-            seen.append(paths)
-            return _reporting.rollouts
-
-        monkeypatch.setattr(_reporting, "_reporter", reporter)
-        assert cli("report", small(tmp_path)).code == 0
-        assert seen == [(str(tmp_path / "rollouts.jsonl"),)]
 
 
 def test_the_samples(told):

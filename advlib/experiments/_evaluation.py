@@ -1,0 +1,81 @@
+"""Every final policy on the same items, greedily, by one grader."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from advlib.experiments._calibration import answers, counts
+from advlib.experiments._checking import START
+from advlib.experiments._folder import json_lines, load_params, write
+from advlib.experiments._revisions import code_hash
+from advlib.experiments._training import lines
+from advlib.experiments._work import Work, draw
+from advlib.trainer.environments import score_all
+
+
+def who(arm: str, seed: int | None = None) -> str:
+    """Name of an evaluated policy: the start, or an arm at a seed."""
+    return arm if seed is None else f"{arm}/seed-{seed}"
+
+
+def evaluated(work: Work) -> list[tuple[str, int | None]]:
+    """The policies to evaluate, in their order."""
+    trained = [(arm.name, seed) for seed in work.spec.seeds for arm in work.spec.arms]
+    return [(START, None), *trained]
+
+
+def evaluate(work: Work, arm: str, seed: int | None) -> dict[str, Any]:
+    """Greedy answers of one policy; a line an item goes to ``evaluation/``."""
+    spec, setup = work.spec, work.setup
+    path = work.start_params()
+    if seed is not None:
+        path = work.folder.path / "arms" / arm / f"seed-{seed}" / "final.npz"
+    params = load_params(path, setup.params)
+    questions = setup.held_out.prompts(range(spec.eval.n_examples))
+    drawn = draw(work, params, questions, batch_size=spec.eval.batch_size, greedy=True)
+    scored = score_all(setup.held_out, questions, drawn.texts)
+    rows = answers(questions, drawn.texts, scored, "score")
+    text = json_lines(rows)
+    write(_path(work, arm, seed), text)
+    kinds: dict[str, list[float]] = {}
+    for question, reward, known in zip(questions, scored.rewards, scored.where, strict=True):
+        if known:
+            kinds.setdefault(question.kind, []).append(float(reward))
+    measured = scored.rewards[scored.where]
+    return {
+        "policy": who(arm, seed),
+        "arm": arm,
+        "seed": seed,
+        "items": len(rows),
+        "accuracy": float(measured.mean()) if measured.size else None,
+        **counts(scored),
+        "by_kind": {kind: float(np.mean(scores)) for kind, scores in sorted(kinds.items())},
+        "items_sha256": hashlib.sha256(text.encode()).hexdigest(),
+    }
+
+
+def evaluator(work: Work) -> dict[str, Any]:
+    """What scored, for all policies; its hash is the grader's identity."""
+    spec = work.spec
+    told = {
+        "code_sha256": code_hash(),
+        "environment": msgspec.to_builtins(spec.environment),
+        "decoding": {"temperature": 0, "max_new": spec.sampling.max_new},
+        "items": spec.eval.n_examples,
+    }
+    return {**told, "sha256": hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()}
+
+
+def item_scores(work: Work, arm: str, seed: int | None) -> dict[str, float | None]:
+    """Scores by id of the item; None where it was not measured."""
+    return {row["id"]: row["score"] for row in lines(_path(work, arm, seed))}
+
+
+def _path(work: Work, arm: str, seed: int | None) -> Path:
+    name = START if seed is None else f"{arm}-seed-{seed}"
+    return work.folder.path / "evaluation" / f"{name}.jsonl"

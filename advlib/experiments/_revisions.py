@@ -1,0 +1,71 @@
+"""What made the numbers: versions, devices, and the code itself."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import advlib
+
+PACKAGES = ("advlib", "jax", "jaxlib", "numpy", "optax", "scikit-learn", "scipy", "reasoning-gym")
+# What prints and what reads files of others may change while a run waits to be resumed.
+NO_NUMBERS = ("adapters", "cli", "grading", "plugins", "samples")
+
+
+def revisions() -> dict[str, Any]:
+    """Versions, devices and a hash of this package's code; nothing that names a machine."""
+    devices = jax.devices()
+    return {
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "platform": f"{platform.system()} {platform.machine()}",
+        "device": {
+            "kind": devices[0].device_kind,
+            "platform": devices[0].platform,
+            "count": len(devices),
+            "processes": jax.process_count(),
+        },
+        # XLA splits sums by it, and a sum is rounded in the order it is taken.
+        "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "code_sha256": code_hash(),
+    }
+
+
+@cache
+def code_hash() -> str:
+    """SHA-256 of the files that make the numbers, as they were when first asked for."""
+    root = Path(advlib.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] in NO_NUMBERS:
+            continue
+        data = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()}:{len(data)}:".encode())
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def changes(before: dict[str, Any], now: dict[str, Any], where: str = "") -> list[str]:
+    """What differs between two such records, in words."""
+    found = []
+    for name in sorted({*before, *now}):
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += changes(old, new, f"{where}{name}.")
+        elif old != new:
+            found.append(f"{where}{name} was {old!r} and is {new!r}")
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,232 @@
+"""From a spec to what can be run: a policy, questions to train on, others to calibrate on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from advlib.experiments._sources import (
+    Embedded,
+    GivenPolicy,
+    GivenTasks,
+    Jsonl,
+    ReasoningGym,
+    Templates,
+)
+from advlib.experiments.reading import SpecError
+from advlib.experiments.spec import Spec
+from advlib.trainer import ByteTokenizer, DecoderConfig, Policy, Tokenizer, decoder, tasks
+from advlib.trainer.environments import (
+    Environment,
+    Question,
+    Score,
+    Split,
+    jsonl_tasks,
+    reasoning_gym_tasks,
+)
+
+
+class Given(NamedTuple):
+    """What a caller hands over where the spec says "given".
+
+    Attributes:
+        policy: a policy, its parameters and its tokenizer.
+        environment: questions to train on and others to be examined on.
+    """
+
+    policy: tuple[Policy, Any, Tokenizer] | None = None
+    environment: Split | None = None
+
+
+@dataclass(frozen=True)
+class Some:
+    """Some questions of an environment.
+
+    Attributes:
+        whole: the environment.
+        places: of the questions in it.
+    """
+
+    whole: Environment
+    places: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """Number of questions."""
+        return len(self.places)
+
+    def prompts(self, indices: Sequence[int]) -> list[Question]:
+        """The questions at these places of the part."""
+        return self.whole.prompts([self.places[index] for index in indices])
+
+    def score(self, question: Question, response: str) -> Score:
+        """As the whole environment says."""
+        return self.whole.score(question, response)
+
+
+class Setup(NamedTuple):
+    """What a run needs.
+
+    Attributes:
+        policy: pure functions.
+        params: before any training.
+        tokenizer: of the policy.
+        train: questions for the arms.
+        calibration: questions of the training part that no arm trains on.
+        held_out: the items of the evaluation.
+    """
+
+    policy: Policy
+    params: Any
+    tokenizer: Tokenizer
+    train: Environment
+    calibration: Environment
+    held_out: Environment
+
+
+def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
+    """Make policy and questions.
+
+    Args:
+        spec: that was checked.
+        folder: that relative paths of the spec start from.
+        given: what the caller hands over.
+
+    Returns:
+        A :class:`Setup`; no item of the evaluation has the text of another question.
+
+    Raises:
+        SpecError: something given is missing, there are too few questions, a prompt is too long,
+            or an item of the evaluation is among the training questions.
+    """
+    policy, params, tokenizer = _policy(spec, given)
+    split = _environment(spec, folder, given)
+    size, items = len(split.train), spec.eval.n_examples
+    if len(split.held_out) < items:
+        raise SpecError(f"eval.n_examples is {items}, and {len(split.held_out)} are held out")
+    most = max(arm.groups_per_batch for arm in spec.arms)
+    if size < spec.calibration.tasks + most:
+        raise SpecError(
+            f"{size} training questions are too few for {spec.calibration.tasks} of the "
+            f"calibration and steps of {most}"
+        )
+    order = np.random.default_rng([spec.calibration.seed, 3]).permutation(size).tolist()
+    cut = spec.calibration.tasks
+    parts = (
+        Some(split.train, tuple(sorted(order[cut:]))),
+        Some(split.train, tuple(sorted(order[:cut]))),
+        Some(split.held_out, tuple(range(items))),
+    )
+    asked = [part.prompts(range(len(part))) for part in parts]
+    _check_apart(asked[0] + asked[1], asked[2])
+    for question in (question for part in asked for question in part):
+        length = len(tokenizer.encode(question.text))
+        if length > spec.sampling.max_prompt:
+            raise SpecError(
+                f"sampling.max_prompt is {spec.sampling.max_prompt}, and question "
+                f"{question.id!r} has {length} tokens"
+            )
+    if spec.warm_start is not None:
+        _check_answers(asked[0], tokenizer, spec.sampling.max_new)
+    return Setup(policy, params, tokenizer, *parts)
+
+
+def _check_answers(questions: list[Question], tokenizer: Tokenizer, room: int) -> None:
+    """A teacher's answer must fit a response, with its end."""
+    opening = len(tokenizer.encode(""))
+    longest = max(questions, key=lambda question: len(question.answer))
+    needed = len(tokenizer.encode(longest.answer)) - opening + 1
+    if needed > room:
+        raise SpecError(
+            f"sampling.max_new is {room}, and the answer to {longest.id!r} has {needed} tokens"
+        )
+
+
+def _check_apart(trained: list[Question], examined: list[Question]) -> None:
+    known = {question.text for question in trained}
+    both = [question for question in examined if question.text in known]
+    if both:
+        raise SpecError(
+            f"{len(both)} items of the evaluation are training questions too, {both[0].id!r} first"
+        )
+    if len({question.id for question in examined}) < len(examined):
+        raise SpecError("items of the evaluation must have ids of their own")
+
+
+def _policy(spec: Spec, given: Given) -> tuple[Policy, Any, Tokenizer]:
+    wanted = spec.policy
+    if isinstance(wanted, GivenPolicy):
+        if given.policy is None:
+            raise SpecError(f"policy {wanted.name!r} is to be given by the caller, and is not")
+        return given.policy
+    tokenizer = ByteTokenizer()
+    return *_embedded(wanted, tokenizer.vocab_size), tokenizer
+
+
+def _embedded(wanted: Embedded, vocab_size: int) -> tuple[Policy, Any]:
+    config = DecoderConfig(
+        vocab_size=vocab_size,
+        width=wanted.width,
+        layers=wanted.layers,
+        heads=wanted.heads,
+        kv_heads=wanted.kv_heads,
+        head_width=wanted.head_width,
+        hidden=wanted.hidden,
+    )
+    policy = _decoder(config)
+    return policy, policy.init(jax.random.key(wanted.seed))
+
+
+# One policy a shape: what is compiled for a policy serves every run of a process.
+_decoder = lru_cache(maxsize=8)(decoder)
+
+
+def _environment(spec: Spec, folder: Path, given: Given) -> Split:
+    wanted = spec.environment
+    try:
+        match wanted:
+            case Templates():
+                return tasks.template_tasks(
+                    num_train=wanted.num_train,
+                    num_held_out=wanted.num_held_out,
+                    templates=wanted.templates,
+                    seed=wanted.seed,
+                )
+            case ReasoningGym():
+                return reasoning_gym_tasks(
+                    wanted.datasets,
+                    num_train=wanted.num_train,
+                    num_held_out=wanted.num_held_out,
+                    weights=wanted.weights,
+                    seed=wanted.seed,
+                    wording=wanted.wording,
+                )
+            case Jsonl():
+                files = (folder / wanted.train, folder / wanted.held_out)
+                return Split(
+                    *(
+                        jsonl_tasks(
+                            path,
+                            question=wanted.question,
+                            answer=wanted.answer,
+                            wording=wanted.wording,
+                            format_penalty=wanted.format_penalty,
+                        )
+                        for path in files
+                    )
+                )
+            case GivenTasks():
+                if given.environment is None:
+                    raise SpecError(
+                        f"environment {wanted.name!r} is to be given by the caller, and is not"
+                    )
+                return given.environment
+    except SpecError:
+        raise
+    except ValueError as error:
+        raise SpecError(f"environment: {error}") from error

@@ -1,0 +1,134 @@
+"""What a spec may say about policy and questions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A part of a spec: unknown keys are refused."""
+
+
+class Embedded(Part, frozen=True, tag="embedded", tag_field="kind"):
+    """The embedded decoder over bytes, from random parameters.
+
+    Attributes:
+        width: of the residual stream.
+        layers: number of blocks.
+        heads: query heads.
+        kv_heads: key and value heads.
+        head_width: of each head.
+        hidden: width of the feed-forward part.
+        seed: of the random parameters.
+    """
+
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 2
+    head_width: int = 32
+    hidden: int = 384
+    seed: int = 0
+
+
+class GivenPolicy(Part, frozen=True, tag="given", tag_field="kind"):
+    """A policy that the caller of ``run_experiment`` hands over.
+
+    Attributes:
+        name: what the record calls it.
+    """
+
+    name: str
+
+
+class Templates(Part, frozen=True, tag="templates", tag_field="kind"):
+    """Questions from the six templates of ``advlib.trainer.tasks``.
+
+    Attributes:
+        templates: names, all six by default.
+        num_train: questions to train and calibrate on.
+        num_held_out: questions to be examined on.
+        seed: of the draws.
+    """
+
+    templates: tuple[str, ...] = (
+        "backwards",
+        "repeat",
+        "final_digit",
+        "larger",
+        "smallest_digit",
+        "product",
+    )
+    num_train: int = 4096
+    num_held_out: int = 1000
+    seed: int = 0
+
+
+class Jsonl(Part, frozen=True, tag="jsonl", tag_field="kind"):
+    r"""Word problems from JSON lines, graded by their final number.
+
+    Attributes:
+        train: file of the questions to train and calibrate on.
+        held_out: file of the questions to be examined on.
+        question: name of the field with the question.
+        answer: name of the field with the answer.
+        wording: of the prompt; ``{}`` is where the question goes.
+        format_penalty: taken off where no answer is marked.
+    """
+
+    train: str
+    held_out: str
+    question: str = "question"
+    answer: str = "answer"
+    wording: str = "{}"
+    format_penalty: float = 0.0
+
+
+class ReasoningGym(Part, frozen=True, tag="reasoning_gym", tag_field="kind"):
+    """Data sets of reasoning-gym.
+
+    Attributes:
+        datasets: settings of each by name.
+        weights: share of each by name; even by default.
+        num_train: questions to train and calibrate on.
+        num_held_out: questions to be examined on.
+        seed: of the draws.
+        wording: of the prompt; ``{}`` is where the question goes.
+    """
+
+    datasets: dict[str, dict[str, Any]]
+    weights: dict[str, float] = {}
+    num_train: int = 4096
+    num_held_out: int = 1000
+    seed: int = 0
+    wording: str = "{}"
+
+
+class GivenTasks(Part, frozen=True, tag="given", tag_field="kind"):
+    """Questions and a scorer that the caller of ``run_experiment`` hands over.
+
+    Attributes:
+        name: what the record calls them.
+    """
+
+    name: str
+
+
+class WarmStart(Part, frozen=True):
+    """Imitation of the noisy teacher before anything is compared.
+
+    Attributes:
+        steps: updates.
+        batch_size: lessons an update.
+        learning_rate: the highest.
+        right_share: chance of a right answer where the teacher has a habit.
+        seed: of the lessons.
+    """
+
+    steps: int = 400
+    batch_size: int = 64
+    learning_rate: float = 2e-3
+    right_share: float = 0.4
+    seed: int = 0

@@ -1,0 +1,50 @@
+"""Checks of options that several files share, and what an optional package needs."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import jax
+
+__all__ = ["count", "needed", "promoting", "token_ids"]
+
+
+def count(name: str, value: Any, low: int) -> int:
+    """An integer of at least ``low``."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer; got {value!r}") from None
+    if number < low:
+        raise ValueError(f"{name} must be at least {low}; got {number}")
+    return number
+
+
+def token_ids(name: str, ids: Iterable[int], vocab_size: int) -> tuple[int, ...]:
+    """Distinct token ids, sorted, each inside the vocabulary."""
+    numbers = tuple(sorted({count(name, token, 0) for token in ids}))
+    if numbers and numbers[-1] >= vocab_size:
+        raise ValueError(f"{name} must lie in [0, {vocab_size}); got {numbers[-1]}")
+    return numbers
+
+
+def needed(module: str, purpose: str, extra: str = "train") -> ModuleType:
+    """Import an optional package, or say which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{purpose} needs {module.split('.')[0]}: pip install 'advlib[{extra}]'"
+        ) from error
+
+
+@contextmanager
+def promoting() -> Iterator[None]:
+    """Let policies and optimizers promote dtypes, which the caller may forbid for his own code."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield

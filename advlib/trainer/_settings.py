@@ -1,0 +1,72 @@
+"""The numbers of a run."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from advlib import _checks
+from advlib.trainer._options import count
+from advlib.trainer._step import Denominator
+
+__all__ = ["TrainSettings", "changed_settings", "check_settings"]
+
+# May differ when a run goes on: they change no number of the steps already done.
+FREE = ("steps", "checkpoint_every", "keep_checkpoints")
+
+
+class TrainSettings(NamedTuple):
+    """How a run samples, trains and saves.
+
+    Attributes:
+        steps: updates.
+        questions_per_step: questions of a step.
+        group_size: responses to each.
+        max_prompt: P, the width of prompts in tokens.
+        max_new: N, the most tokens of a response.
+        temperature: of the sampler, above 0.
+        top_p: of the sampler; below 1 the gradient is biased, see :func:`make_sampler`.
+        denominator: of the loss, see :func:`make_train_step`.
+        micro_batches: parts that a batch is computed in.
+        compute_dtype: name of the dtype that parameters are read in, such as "bfloat16"; None for
+            their own.
+        seed: of the questions' order and of the samples.
+        checkpoint_every: steps between checkpoints; one is always made at the end.
+        keep_checkpoints: how many of the latest stay.
+        loss_limit: a loss larger in size stops the run.
+        disagreement_limit: a log-probability by which sampler and trainer differ more stops the
+            run; None never does. Half precision rounds by more than the default.
+    """
+
+    steps: int
+    questions_per_step: int
+    group_size: int
+    max_prompt: int
+    max_new: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    denominator: Denominator = "tokens"
+    micro_batches: int = 1
+    compute_dtype: str | None = None
+    seed: int = 0
+    checkpoint_every: int = 10
+    keep_checkpoints: int = 2
+    loss_limit: float = 1e4
+    disagreement_limit: float | None = 1e-3
+
+
+def check_settings(settings: TrainSettings) -> None:
+    """Refuse settings out of range that no sampler and no step would see."""
+    for name in ("steps", "questions_per_step", "group_size", "checkpoint_every"):
+        count(name, getattr(settings, name), 1)
+    if not _checks.number("temperature", settings.temperature, 0.0) > 0:
+        raise ValueError("temperature must be above 0: the greedy answer has no gradient to follow")
+
+
+def changed_settings(now: TrainSettings, then: dict[str, Any]) -> list[str]:
+    """Which settings would change the numbers of a run that goes on."""
+    fields = [name for name in now._fields if name not in FREE]
+    return [
+        f"{name} was {then.get(name)!r} and is {getattr(now, name)!r}"
+        for name in fields
+        if then.get(name) != getattr(now, name)
+    ]

@@ -1,0 +1,273 @@
+"""One update: the loss of a batch, its gradient, and what is worth knowing about both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+from jax.sharding import Mesh
+
+from advlib import _checks
+from advlib.trainer._batch import Batch
+from advlib.trainer._log_probs import log_distribution
+from advlib.trainer._losses import Loss
+from advlib.trainer._options import count, promoting
+from advlib.trainer._placement import cast, constrained
+from advlib.trainer._policy import Apply, Params, as_argument
+
+__all__ = [
+    "Denominator",
+    "TrainState",
+    "TrainStep",
+    "UpdateMetrics",
+    "init_state",
+    "make_train_step",
+]
+
+Denominator = Literal["tokens", "sequences"] | float
+
+
+class TrainState(NamedTuple):
+    """What an update changes.
+
+    Attributes:
+        params: the parameters.
+        opt_state: the optimizer's state.
+        step: () int32, updates so far.
+    """
+
+    params: Params
+    opt_state: Any
+    step: Array
+
+
+class UpdateMetrics(NamedTuple):
+    """One update in numbers, () float32 each, over the trained tokens of the whole batch.
+
+    Attributes:
+        loss: summed loss over the denominator.
+        grad_norm: global norm of the gradient, before clipping.
+        entropy: mean entropy of the distribution, in nats.
+        kl_k1: mean of log π_old - log π, an unbiased estimate of KL(π_old ‖ π).
+        kl_k3: mean of ρ - 1 - log ρ with ρ = π / π_old: the same in expectation, never negative.
+        ratio_min: smallest ρ.
+        ratio_mean: mean ρ.
+        ratio_max: largest ρ.
+        disagreement: largest |log π - log π_old|. On the first update of a batch both are of the
+            same parameters, and this is what sampler and trainer disagree by.
+        tokens: number of trained tokens.
+        sequences: number of sequences with a trained token.
+        applied: 1, or 0 where no token was trained or a number was out of bounds, and nothing was
+            changed.
+    """
+
+    loss: Array
+    grad_norm: Array
+    entropy: Array
+    kl_k1: Array
+    kl_k3: Array
+    ratio_min: Array
+    ratio_mean: Array
+    ratio_max: Array
+    disagreement: Array
+    tokens: Array
+    sequences: Array
+    applied: Array
+
+
+TrainStep = Callable[[TrainState, Batch], tuple[TrainState, UpdateMetrics]]
+
+
+class _Sums(NamedTuple):
+    """What micro-batches add up to, and what they are the extremes of."""
+
+    loss: Array
+    entropy: Array
+    k1: Array
+    k3: Array
+    ratio: Array
+    ratio_min: Array
+    ratio_max: Array
+    disagreement: Array
+
+    def merged(self, other: _Sums) -> _Sums:
+        return _Sums(
+            self.loss + other.loss,
+            self.entropy + other.entropy,
+            self.k1 + other.k1,
+            self.k3 + other.k3,
+            self.ratio + other.ratio,
+            jnp.minimum(self.ratio_min, other.ratio_min),
+            jnp.maximum(self.ratio_max, other.ratio_max),
+            jnp.maximum(self.disagreement, other.disagreement),
+        )
+
+
+def init_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
+    """The state before the first update."""
+    return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+
+
+def make_train_step(
+    apply: Apply,
+    optimizer: optax.GradientTransformation,
+    loss: Loss,
+    *,
+    denominator: Denominator = "tokens",
+    micro_batches: int = 1,
+    temperature: float = 1.0,
+    forbidden: Iterable[int] = (),
+    compute_dtype: Any = None,
+    loss_limit: float = float("inf"),
+    disagreement_limit: float = float("inf"),
+    mesh: Mesh | None = None,
+) -> TrainStep:
+    """A jitted update, compiled once for each shape of batch.
+
+        L = (1 / n) Σ_{trained tokens} ℓ(log π(y_t), log π_old(y_t), A_t)
+
+    n is counted over the whole batch, so micro-batches and devices change no number but by
+    rounding. Gradients are summed in the parameters' dtype, whatever ``compute_dtype`` is.
+
+    Args:
+        apply: logits of a policy, such as ``Policy.apply``. Frozen arrays are given to it by a
+            :class:`jax.tree_util.Partial`.
+        optimizer: an optax transformation; chain ``optax.clip_by_global_norm`` before it to clip.
+        loss: per-token losses.
+        denominator: n: "tokens", the number of trained tokens; "sequences", the number of sequences
+            with a trained token; or a number, 1.0 for the sum.
+        micro_batches: in how many parts the batch is computed one after another, to save memory.
+        temperature: as the samples were drawn.
+        forbidden: as the samples were drawn.
+        compute_dtype: dtype that the parameters are read in, such as bfloat16. Default: their own.
+        loss_limit: an update whose loss is larger in size is not applied.
+        disagreement_limit: nor is one in which a log-probability differs by more from what the
+            sampler said.
+        mesh: devices that state and batch are split over, see ``place_state`` and ``place_batch``.
+
+    Returns:
+        ``step(state, batch) -> (state, metrics)``. The memory of the state that goes in is reused:
+        it is not to be read again. Where no token is trained, where the loss or the norm of the
+        gradient is not finite, or beyond a limit, the state comes back as it was.
+
+    Raises:
+        TypeError, ValueError: an option is out of range; when called, the number of micro-batches
+            does not divide the batch.
+    """
+    count("micro_batches", micro_batches, 1)
+    temperature = _checks.number("temperature", temperature, 0.0)
+    loss_limit = _checks.number("loss_limit", loss_limit, 0.0)
+    disagreement_limit = _checks.number("disagreement_limit", disagreement_limit, 0.0)
+    barred = tuple(sorted(set(forbidden)))
+    if isinstance(denominator, str):
+        _checks.one_of("denominator", denominator, ("tokens", "sequences"))
+    elif not _checks.number("denominator", denominator, 0.0) > 0:
+        raise ValueError(f"denominator must be above 0; got {denominator!r}")
+
+    def summed(apply: Apply, params: Params, batch: Batch, scale: Array) -> tuple[Array, _Sums]:
+        tokens, kept = jnp.asarray(batch.tokens), jnp.asarray(batch.actions)[:, 1:]
+        mask = jnp.asarray(batch.mask)
+        positions = jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)
+        logits = apply(cast(params, compute_dtype), tokens, positions, mask)[:, :-1]
+        every = log_distribution(logits, temperature=temperature, forbidden=barred)
+        log_probs = jnp.take_along_axis(every, tokens[:, 1:, None], axis=-1)[..., 0]
+        # Padding is given a ratio of 1 before any exponential, for the sake of its gradient.
+        log_probs = jnp.where(kept, log_probs, 0)
+        old = jnp.where(kept, jnp.asarray(batch.log_probs)[:, 1:], 0).astype(log_probs.dtype)
+        advantages = jnp.where(kept, jnp.asarray(batch.advantages)[:, 1:], 0)
+        losses = loss(log_probs, old, advantages.astype(log_probs.dtype))
+        total = jnp.sum(jnp.where(kept, losses, 0)) * scale
+        return total, _told(total, every, log_probs, old, kept)
+
+    gradient = jax.value_and_grad(summed, argnums=1, has_aux=True)
+
+    def step(apply: Apply, state: TrainState, batch: Batch) -> tuple[TrainState, UpdateMetrics]:
+        actions = jnp.asarray(batch.actions)[:, 1:]
+        tokens = jnp.sum(actions).astype(jnp.float32)
+        sequences = jnp.sum(jnp.any(actions, axis=1)).astype(jnp.float32)
+        numbers = {"tokens": tokens, "sequences": sequences}
+        parts = numbers[denominator] if isinstance(denominator, str) else jnp.float32(denominator)
+        scale = 1 / jnp.maximum(parts, 1) if isinstance(denominator, str) else 1 / parts
+
+        def one(part: Batch) -> tuple[Params, _Sums]:
+            (_, sums), grads = gradient(apply, state.params, part, scale)
+            return grads, sums
+
+        if micro_batches == 1:
+            grads, sums = one(batch)
+        else:
+            first, rest = _split(batch, micro_batches)
+
+            def more(carry: tuple[Params, _Sums], part: Batch) -> tuple[tuple[Params, _Sums], None]:
+                grads, sums = one(part)
+                return (jax.tree.map(jnp.add, carry[0], grads), carry[1].merged(sums)), None
+
+            (grads, sums), _ = jax.lax.scan(more, one(first), rest)
+
+        norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)))
+        total = sums.loss.astype(jnp.float32)
+        applied = jnp.isfinite(total) & jnp.isfinite(norm) & (tokens > 0)
+        applied &= (jnp.abs(total) <= loss_limit) & (sums.disagreement <= disagreement_limit)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        new = TrainState(params, opt_state, state.step + 1)
+        new = jax.tree.map(lambda after, before: jnp.where(applied, after, before), new, state)
+        n = jnp.maximum(tokens, 1)
+        metrics = UpdateMetrics(
+            total, norm, sums.entropy / n, sums.k1 / n, sums.k3 / n, sums.ratio_min, sums.ratio / n,
+            sums.ratio_max, sums.disagreement, tokens, sequences, applied,
+        )  # fmt: skip
+        return constrained(new, mesh), UpdateMetrics(*(x.astype(jnp.float32) for x in metrics))
+
+    # Arrays that ``apply`` holds come in as arguments; closed over, they would be in the program.
+    held = as_argument(apply)
+    compiled = jax.jit(step, donate_argnums=1)
+
+    def checked(state: TrainState, batch: Batch) -> tuple[TrainState, UpdateMetrics]:
+        if batch.tokens.shape[0] % micro_batches:
+            raise ValueError(
+                f"micro_batches must divide the batch, {batch.tokens.shape[0]} rows; "
+                f"got {micro_batches}"
+            )
+        with promoting():
+            return compiled(held, state, batch)
+
+    return checked
+
+
+def _told(total: Array, every: Array, log_probs: Array, old: Array, kept: Array) -> _Sums:
+    every, log_probs = jax.lax.stop_gradient(every), jax.lax.stop_gradient(log_probs)
+    shift = log_probs - old
+    ratio = jnp.exp(shift)
+
+    def over(values: Array) -> Array:
+        return jnp.sum(jnp.where(kept, values, 0))
+
+    return _Sums(
+        jax.lax.stop_gradient(total),
+        over(-jnp.sum(jnp.exp(every) * every, axis=-1)),
+        over(-shift),
+        over(jnp.expm1(shift) - shift),
+        over(ratio),
+        jnp.min(jnp.where(kept, ratio, jnp.inf)),
+        jnp.max(jnp.where(kept, ratio, -jnp.inf)),
+        jnp.max(jnp.where(kept, jnp.abs(shift), 0)),
+    )
+
+
+def _split(batch: Batch, parts: int) -> tuple[Batch, Batch]:
+    """Every ``parts``-th row together, so that each part still lies on all devices."""
+    stacked = jax.tree.map(
+        lambda array: jnp.swapaxes(
+            jnp.reshape(array, (array.shape[0] // parts, parts, *array.shape[1:])), 0, 1
+        ),
+        batch,
+    )
+    return (
+        jax.tree.map(lambda array: array[0], stacked),
+        jax.tree.map(lambda array: array[1:], stacked),
+    )

@@ -1,0 +1,83 @@
+"""Tasks of reasoning-gym, by name, each with its own scorer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from advlib.trainer._options import needed
+from advlib.trainer.environments._protocol import Question, question_set
+from advlib.trainer.environments._split import Split, divide
+
+
+def reasoning_gym_tasks(
+    datasets: str | Sequence[str] | Mapping[str, Mapping[str, Any]],
+    *,
+    num_train: int = 4096,
+    num_held_out: int = 1000,
+    weights: Mapping[str, float] | None = None,
+    seed: int = 0,
+    wording: str = "{}",
+) -> Split:
+    """Questions of one data set of reasoning-gym, or of a mixture.
+
+    The response is scored by the data set itself, on what stands in ``<answer>`` tags or, without
+    them, on the whole response; part marks come as they are.
+
+    Args:
+        datasets: a name, several, or the settings of each by name.
+        num_train: questions to train on.
+        num_held_out: questions held out, by a hash of their text.
+        weights: share of each data set by name, in any unit; even by default.
+        seed: of the draws.
+        wording: of the prompt; ``{}`` is where the question goes.
+
+    Returns:
+        A :class:`Split`.
+
+    Raises:
+        ImportError: reasoning-gym is not installed.
+        ValueError: an unknown name or setting, or too few different questions.
+    """
+    gym = needed("reasoning_gym", "a reasoning-gym environment", "tasks")
+    composite = needed("reasoning_gym.composite", "a reasoning-gym environment", "tasks")
+    utils = needed("reasoning_gym.utils", "a reasoning-gym environment", "tasks")
+    if isinstance(datasets, str):
+        datasets = [datasets]
+    settings = dict(datasets) if isinstance(datasets, Mapping) else {n: {} for n in datasets}
+    if not settings:
+        raise ValueError("datasets must name at least one; got none")
+    for name in weights or {}:
+        if name not in settings:
+            raise ValueError(f"weights name {name!r}, which is not among the data sets")
+    if wording.count("{}") != 1:
+        raise ValueError(f"wording must hold one {{}}; got {wording!r}")
+    size = 100 * (num_train + num_held_out) + 10_000  # drawn on demand; only the ones used cost
+    specs = [
+        composite.DatasetSpec(
+            name=name, weight=float((weights or {}).get(name, 1.0)), config=dict(config)
+        )
+        for name, config in settings.items()
+    ]
+    try:
+        drawn = gym.create_dataset("composite", size=size, seed=seed, datasets=specs)
+    except (AssertionError, TypeError, ValueError) as error:
+        told = ", ".join(settings)
+        raise ValueError(f"reasoning-gym refuses {told}: {error}") from error
+
+    def score(question: Question, response: str) -> float:
+        answer = utils.extract_answer(response)
+        return float(
+            drawn.score_answer(response.strip() if answer is None else answer, question.answer)
+        )
+
+    before, after = wording.split("{}")
+
+    def questions() -> Iterator[Question]:
+        for place in range(size):
+            entry = drawn[place]
+            kind = entry["metadata"]["source_dataset"]
+            yield Question(f"{kind}/{place}", f"{before}{entry['question']}{after}", entry, kind)
+
+    lists = divide(questions(), num_train, num_held_out, what="reasoning-gym", patience=90)
+    return Split(*(question_set(found, score) for found in lists))

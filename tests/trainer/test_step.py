@@ -1,0 +1,346 @@
+"""The update: its gradient, its denominators, its numbers, and what it refuses."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import advlib
+from advlib import trainer
+from advlib.diagnostics import TOLERANCES, correctness_preflight
+from advlib.trainer import Batch, TrainState, UpdateMetrics
+from tests.trainer.numpy_decoder import importance_sampling_loss, log_probs, sequence_logits
+from tests.trainer.small import TINY, params, sampled_batch
+
+LEARNING_RATE = 0.5
+DESCENT = optax.sgd(LEARNING_RATE)
+ADAM = optax.adam(1e-3)
+
+
+@functools.cache
+def compiled_step(options: tuple[tuple[str, Any], ...]) -> Any:
+    return trainer.make_train_step(trainer.decoder(TINY).apply, **dict(options))
+
+
+def updated(tree: Any, batch: Batch, **options: Any) -> tuple[TrainState, UpdateMetrics]:
+    """One step of plain gradient descent: the change is the gradient."""
+    chosen = {
+        "optimizer": DESCENT, "loss": trainer.policy_gradient, "forbidden": (0,), **options
+    }  # fmt: skip
+    step = compiled_step(tuple(sorted(chosen.items())))
+    return step(trainer.init_state(jax.tree.map(jnp.copy, tree), chosen["optimizer"]), batch)
+
+
+def gradient(tree: Any, batch: Batch, **options: Any) -> Any:
+    state, _ = updated(tree, batch, **options)
+    return jax.tree.map(lambda new, old: (old - new) / LEARNING_RATE, state.params, tree)
+
+
+def as_texts(batch: Batch) -> tuple[list[np.ndarray], list[slice], list[np.ndarray]]:
+    """The batch without padding: texts, which of their tokens are trained, and how sampled."""
+    texts, actions, old = [], [], []
+    for tokens, mask, action, lp in zip(*batch[:4], strict=True):
+        texts.append(tokens[mask])
+        trained = np.flatnonzero(action[mask])
+        actions.append(slice(trained[0], trained[-1] + 1) if trained.size else slice(1, 1))
+        old.append(lp[action])
+    return texts, actions, old
+
+
+def finite_differences(tree: Any, loss: Any, h: float = 1e-5) -> Any:
+    exact = jax.tree.map(lambda array: np.array(array, np.float64), tree)
+    slopes = jax.tree.map(np.zeros_like, exact)
+    leaves, gradients = jax.tree.leaves(exact), jax.tree.leaves(slopes)
+    for leaf, slope in zip(leaves, gradients, strict=True):
+        for index in np.ndindex(leaf.shape):
+            at = leaf[index]
+            leaf[index] = at + h
+            above = loss(exact)
+            leaf[index] = at - h
+            slope[index] = (above - loss(exact)) / (2 * h)
+            leaf[index] = at
+    return slopes
+
+
+@pytest.fixture(scope="module")
+def tree() -> Any:
+    return params(TINY)
+
+
+@pytest.fixture(scope="module")
+def batch(tree: Any) -> Batch:
+    """Sampled from slightly other parameters, so that ratios are not 1."""
+    other = jax.tree.map(lambda a, b: a + 0.1 * b, tree, params(TINY, seed=1))
+    return sampled_batch(TINY, other, rows=4, width=3, new=3)
+
+
+def flat(tree: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def test_grpo_is_the_formula_of_tinker_cookbook_and_the_gradient_that_of_float64(tree: Any) -> None:
+    """A_i = r_i - mean of its group; loss -Σ exp(lp - lp_old) A over action tokens, as a sum."""
+    other = jax.tree.map(lambda a, b: a + 0.1 * b, tree, params(TINY, seed=1))
+    drawn = sampled_batch(TINY, other, rows=4, width=3, new=3, seed=5)
+    rewards, groups = np.array([1.0, 0.0, 0.25, 1.0]), np.array([0, 0, 1, 1])
+    given = np.asarray(advlib.group_mean(rewards, groups))
+    batch = drawn._replace(advantages=np.where(drawn.actions, given[:, None], 0).astype(np.float32))
+    formula = np.array([rewards[i] - rewards[groups == groups[i]].mean() for i in range(4)])
+
+    texts, actions, old = as_texts(batch)
+
+    def loss(exact: Any) -> float:
+        return importance_sampling_loss(
+            TINY, exact, texts, actions, old, formula, temperature=0.8, forbidden=(0,)
+        )
+
+    options = {"denominator": 1.0, "temperature": 0.8}
+    _, metrics = updated(tree, batch, **options)
+    wanted = finite_differences(tree, loss)
+    exact = jax.tree.map(lambda array: np.array(array, np.float64), tree)
+    result = correctness_preflight(
+        {
+            "advantages": given,
+            "loss": np.asarray(metrics.loss)[None],
+            "gradient": flat(gradient(tree, batch, **options)),
+        },
+        {
+            "advantages": formula,
+            "loss": np.array([loss(exact)]),
+            "gradient": flat(wanted),
+        },
+        inputs={"tokens": batch.tokens},
+    )
+    assert TOLERANCES["gradient"].rtol == 1e-3
+    assert TOLERANCES["gradient"].min_cosine == 0.9999
+    assert np.abs(flat(wanted)).max() > 0.01
+    assert result.passed, result
+
+
+@pytest.mark.parametrize(("micro_batches", "denominator"), [(4, "tokens"), (2, "sequences")])
+def test_micro_batches_change_nothing(
+    tree: Any, batch: Batch, micro_batches: int, denominator: Any
+) -> None:
+    actions = batch.actions.copy()
+    actions[0] = False  # micro-batches of unequal token counts
+    batch = batch._replace(actions=actions)
+    whole, told = updated(tree, batch, denominator=denominator)
+    parts, told_in_parts = updated(
+        tree, batch, denominator=denominator, micro_batches=micro_batches
+    )
+    np.testing.assert_allclose(flat(parts.params), flat(whole.params), rtol=0, atol=1e-6)
+    for name, a, b in zip(told._fields, told, told_in_parts, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_the_denominator_is_named(tree: Any, batch: Batch) -> None:
+    total = flat(gradient(tree, batch, denominator=1.0))
+    tokens = batch.actions.sum()
+    rows = batch.actions.any(1).sum()
+    for denominator, n in (("tokens", tokens), ("sequences", rows)):
+        got = flat(gradient(tree, batch, denominator=denominator))
+        np.testing.assert_allclose(got, total / n, rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_not_trained_changes_nothing(tree: Any, batch: Batch) -> None:
+    actions = batch.actions.copy()
+    actions[1] = False
+    masked = batch._replace(actions=actions)
+    poison = ~actions
+    poisoned = masked._replace(
+        log_probs=np.where(poison, np.nan, batch.log_probs).astype(np.float32),
+        advantages=np.where(poison, np.inf, batch.advantages).astype(np.float32),
+    )
+    one, told = updated(tree, masked)
+    other, told_poisoned = updated(tree, poisoned)
+    np.testing.assert_array_equal(flat(one.params), flat(other.params))
+    np.testing.assert_array_equal(told, told_poisoned)
+    deleted, _ = updated(tree, Batch(*(np.delete(field, 1, 0) for field in masked)))
+    np.testing.assert_allclose(flat(one.params), flat(deleted.params), rtol=0, atol=1e-6)
+
+
+def test_padding_tokens_change_nothing(tree: Any, batch: Batch) -> None:
+    assert not batch.mask.all()
+    refilled = batch._replace(tokens=np.where(batch.mask, batch.tokens, 9).astype(np.int32))
+    np.testing.assert_allclose(
+        flat(gradient(tree, refilled)), flat(gradient(tree, batch)), rtol=0, atol=1e-6
+    )
+
+
+def test_sampler_and_trainer_agree_only_if_both_heed_the_forbidden(tree: Any) -> None:
+    fresh = sampled_batch(TINY, tree, rows=16)
+    _, agreed = updated(tree, fresh)
+    assert float(agreed.disagreement) < 1e-5
+    _, apart = updated(tree, fresh, forbidden=())
+    assert float(apart.disagreement) > 0.01
+
+
+def test_metrics_are_those_of_numpy(tree: Any, batch: Batch) -> None:
+    _, told = updated(tree, batch, denominator="sequences")
+    mask = batch.mask
+    positions = np.maximum(np.cumsum(mask, 1) - 1, 0).astype(np.int32)
+    logits = jax.jit(trainer.decoder(TINY).apply)(tree, batch.tokens, positions, mask)
+    every = np.asarray(trainer.log_distribution(logits, forbidden=(0,)), np.float64)[:, :-1]
+    kept = batch.actions[:, 1:]
+    lp = np.take_along_axis(every, batch.tokens[:, 1:, None], -1)[..., 0][kept]
+    old = batch.log_probs[:, 1:][kept].astype(np.float64)
+    ratio = np.exp(lp - old)
+    wanted = {
+        "loss": -(ratio * batch.advantages[:, 1:][kept]).sum() / len(batch.tokens),
+        "grad_norm": np.linalg.norm(flat(gradient(tree, batch, denominator="sequences"))),
+        "entropy": -(np.exp(every) * every).sum(-1)[kept].mean(),
+        "kl_k1": (old - lp).mean(),
+        "kl_k3": (ratio - 1 - (lp - old)).mean(),
+        "ratio_min": ratio.min(),
+        "ratio_mean": ratio.mean(),
+        "ratio_max": ratio.max(),
+        "disagreement": np.abs(lp - old).max(),
+        "tokens": kept.sum(),
+        "sequences": kept.any(1).sum(),
+        "applied": 1.0,
+    }
+    assert set(wanted) == set(told._fields)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(getattr(told, name), value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_clipping_is_the_optimizers_and_the_norm_is_before_it(tree: Any, batch: Batch) -> None:
+    clip = optax.chain(optax.clip_by_global_norm(0.01), optax.sgd(LEARNING_RATE))
+    state, told = updated(tree, batch, optimizer=clip)
+    moved = np.linalg.norm(flat(state.params) - flat(tree)) / LEARNING_RATE
+    np.testing.assert_allclose(moved, 0.01, rtol=1e-3)
+    assert float(told.grad_norm) > 0.02
+
+
+def test_half_precision_computes_and_single_precision_keeps(tree: Any, batch: Batch) -> None:
+    state, told = updated(tree, batch, compute_dtype=jnp.bfloat16, optimizer=ADAM)
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {jnp.dtype(jnp.float32)}
+    floats = [x for x in jax.tree.leaves(state.opt_state) if jnp.issubdtype(x.dtype, jnp.floating)]
+    assert {leaf.dtype for leaf in floats} == {jnp.dtype(jnp.float32)}
+    half = flat(state.opt_state[0].mu)  # a tenth of the gradient
+    full = flat(gradient(tree, batch))
+    cosine = half @ full / np.linalg.norm(half) / np.linalg.norm(full)
+    assert 0.99 < cosine < 1 - 1e-9
+    _, single = updated(tree, batch)
+    np.testing.assert_allclose(told.entropy, single.entropy, rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"advantages": np.nan}, {"advantages": -np.inf}, {"advantages": 1e6}, {"log_probs": -5.0}],
+    ids=["nan", "infinite", "loss limit", "disagreement"],
+)
+def test_an_update_out_of_bounds_is_not_applied(
+    tree: Any, batch: Batch, changes: dict[str, float]
+) -> None:
+    limits = {"loss_limit": 1e4, "disagreement_limit": 1.0, "optimizer": ADAM}
+    _, fine = updated(tree, batch, **limits)
+    assert float(fine.applied) == 1
+    bad = batch._replace(
+        **{name: np.full(batch.tokens.shape, v, np.float32) for name, v in changes.items()}
+    )
+    before = trainer.init_state(tree, ADAM)
+    state, told = updated(tree, bad, **limits)
+    assert float(told.applied) == 0
+    jax.tree.map(np.testing.assert_array_equal, state, before)
+
+
+def test_without_a_trained_token_nothing_moves(tree: Any, batch: Batch) -> None:
+    state, told = updated(tree, batch._replace(actions=np.zeros_like(batch.actions)))
+    np.testing.assert_array_equal(flat(state.params), flat(tree))
+    assert int(state.step) == 0
+    assert (float(told.tokens), float(told.loss), float(told.applied)) == (0, 0, 0)
+
+
+def test_ppo_stops_the_gradient_where_the_ratio_has_moved_enough(tree: Any) -> None:
+    loss = trainer.ppo_clip(low=0.2, high=0.3)
+    old = jnp.zeros(6)
+    lp = jnp.log(jnp.asarray([0.5, 0.5, 1.0, 1.25, 1.5, 1.5]))
+    advantages = jnp.asarray([1.0, -1.0, 2.0, 1.0, 1.0, -1.0])
+    np.testing.assert_allclose(
+        loss(lp, old, advantages), [-0.5, 0.8, -2.0, -1.25, -1.3, 1.5], rtol=1e-6
+    )
+    slopes = jax.grad(lambda x: jnp.sum(loss(x, old, advantages)))(lp)
+    np.testing.assert_allclose(slopes, [-0.5, 0.0, -2.0, -1.25, 0.0, 1.5], atol=1e-6)
+
+
+def test_policy_gradient_on_policy_is_the_score_times_the_advantage(tree: Any) -> None:
+    lp, advantages = jnp.asarray([-1.0, -2.0]), jnp.asarray([0.5, -3.0])
+    slopes = jax.grad(lambda x: jnp.sum(trainer.policy_gradient(x, lp, advantages)))(lp)
+    np.testing.assert_allclose(slopes, -advantages)
+
+
+def test_supervised_batches_lower_the_likelihood_of_nothing_else(tree: Any) -> None:
+    prompts, answers = [[3, 4], [5]], [[6, 1], [7, 8, 1]]
+    batch = trainer.text_batch(prompts, answers, max_prompt=3, max_new=4)
+    assert batch.actions.sum() == 5
+    _, told = updated(tree, batch, loss=trainer.cross_entropy)
+    exact = jax.tree.map(lambda array: np.array(array, np.float64), tree)
+    total = 0.0
+    for prompt, answer in zip(prompts, answers, strict=True):
+        every = log_probs(sequence_logits(TINY, exact, np.array(prompt + answer)), forbidden=(0,))
+        total -= sum(every[len(prompt) - 1 + i, token] for i, token in enumerate(answer))
+    np.testing.assert_allclose(told.loss, total / 5, rtol=1e-5)
+
+
+def test_one_trace_for_all_steps(tree: Any) -> None:
+    traces = []
+    apply = trainer.decoder(TINY).apply
+
+    def counted(*arguments: Any) -> Any:
+        traces.append(1)
+        return apply(*arguments)
+
+    step = trainer.make_train_step(counted, ADAM, trainer.policy_gradient, forbidden=(0,))
+    state = trainer.init_state(jax.tree.map(jnp.copy, tree), ADAM)
+    for seed in range(3):
+        state, _ = step(state, sampled_batch(TINY, state.params, rows=4, seed=seed))
+    assert len(traces) == 1
+    assert int(state.step) == 3
+
+
+def test_the_state_that_goes_in_is_reused(tree: Any, batch: Batch) -> None:
+    copied = jax.tree.map(jnp.copy, tree)
+    step = compiled_step(
+        (("forbidden", (0,)), ("loss", trainer.policy_gradient), ("optimizer", DESCENT))
+    )
+    step(trainer.init_state(copied, DESCENT), batch)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(copied))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"denominator": "words"}, "denominator must be one of 'tokens', 'sequences'"),
+        ({"denominator": 0.0}, "denominator must be above 0"),
+        ({"micro_batches": 0}, "micro_batches must be at least 1"),
+        ({"micro_batches": 3}, "micro_batches must divide the batch, 4 rows; got 3"),
+        ({"temperature": -1.0}, "temperature"),
+    ],
+)
+def test_bad_options_are_refused(
+    tree: Any, batch: Batch, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        updated(tree, batch, **options)
+
+
+def test_a_batch_refuses_what_would_be_trained_and_is_no_number(tree: Any) -> None:
+    prompts = trainer.pad_prompts([[3], [4]], 2)
+    sample = trainer.make_sampler(trainer.decoder(TINY), max_prompt=2, max_new=2, end_tokens=(1,))
+    samples = sample(tree, prompts, jax.random.key(0))
+    with pytest.raises(ValueError, match="advantages must be finite; row 1: nan"):
+        trainer.rollout_batch(prompts, samples, np.array([1.0, np.nan]))
+    masked = trainer.rollout_batch(
+        prompts, samples, np.array([1.0, np.nan]), np.array([True, False])
+    )
+    assert not masked.actions[1].any()
+    assert np.isfinite(masked.advantages).all()
+    with pytest.raises(ValueError, match=r"advantages must have 2 rows; got shape \(3,\)"):
+        trainer.rollout_batch(prompts, samples, np.zeros(3))
