@@ -62,9 +62,14 @@ def report(
         raise Refusal(str(error)) from error
     if output is not None:
         _output.write_text(output, _show.json_text(record) + "\n")
-    if html is not None:
-        _output.write_text(html, page(record, Path(folder)))
     if as_json:
         _show.print_json(record)
-    elif not quiet:
-        _experiment_told.show(record, folder)
+    try:
+        if html is not None:
+            _output.write_text(html, page(record, Path(folder)))
+        if not (as_json or quiet):
+            _experiment_told.show(record, folder)
+    except KeyError as error:
+        raise Refusal(
+            f"{record_path}: has no {error}: another version of advlib wrote it"
+        ) from error

@@ -168,6 +168,11 @@ class TestReportsThatAreRefused:
         assert ended.code == 2
         assert str(run / "record.json") in ended.err
 
+    def test_a_record_that_lacks_something(self, cli, run):
+        ended = cli("report", run)
+        assert ended.code == 2
+        assert "has no 'decision': another version of advlib wrote it" in ended.err
+
     def test_the_record_is_not_written_over(self, cli, run):
         ended = cli("report", run, "--output", run / "record.json")
         assert ended.code == 2
