@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from advlib import losses
 from advlib._checks import AdvantageWarning
 from advlib.estimators._gar import GarCredit, gar, hack_floor
 from advlib.estimators._group import (
@@ -57,6 +58,7 @@ __all__ = [
     "kernel_baseline",
     "leave_one_out",
     "length_buckets",
+    "losses",
     "masked_mean",
     "masked_whiten",
     "masking",

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import advlib
-from advlib import trainer
+from advlib import losses, trainer
 from advlib.trainer.environments import question_set
 
 TOKENIZER = trainer.ByteTokenizer()
@@ -71,7 +71,7 @@ def parts(config: trainer.DecoderConfig, size: Size, dtype: Any) -> dict[str, fl
     batch = jax.device_put(trainer.rollout_batch(prompts, samples, advantages))
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-5))
     step = trainer.make_train_step(
-        policy.apply, optimizer, trainer.policy_gradient, compute_dtype=dtype,
+        policy.apply, optimizer, losses.policy_gradient, compute_dtype=dtype,
         forbidden=[*TOKENIZER.forbidden, *TOKENIZER.end_tokens],
     )  # fmt: skip
     state = trainer.init_state(jax.tree.map(jnp.copy, params), optimizer)

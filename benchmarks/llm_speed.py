@@ -25,12 +25,12 @@ import numpy as np
 import optax
 
 import advlib
+from advlib.losses import policy_gradient
 from advlib.trainer import (
     init_state,
     make_sampler,
     make_train_step,
     pad_prompts,
-    policy_gradient,
     rollout_batch,
 )
 from advlib.trainer.llm._config import Architecture

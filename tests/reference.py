@@ -485,3 +485,67 @@ def masked_whiten(x, mask, *, ddof=1, eps=1e-8):
         if mask[index]:
             out[index] = (x[index] - centre) / (spread**2 + eps) ** 0.5
     return out
+
+
+def by_token(one, *arrays):
+    """A number a token, each from the numbers that stand in its own place."""
+    arrays = [np.asarray(array, np.float64) for array in arrays]
+    out = np.zeros(arrays[0].shape)
+    for place in np.ndindex(*out.shape):
+        out[place] = one(*(float(array[place]) for array in arrays))
+    return out
+
+
+def policy_gradient(log_probs, sampled, advantages):
+    return by_token(lambda lp, old, a: -np.exp(lp - old) * a, log_probs, sampled, advantages)
+
+
+def ppo_clip(log_probs, sampled, advantages, *, low, high):
+    def one(lp, old, a):
+        ratio = np.exp(lp - old)
+        clipped = min(max(ratio, 1 - low), 1 + high)
+        return -min(ratio * a, clipped * a)
+
+    return by_token(one, log_probs, sampled, advantages)
+
+
+def cross_entropy(log_probs, sampled, advantages):
+    return by_token(lambda lp, _, a: -a * lp, log_probs, sampled, advantages)
+
+
+def kl_k1(log_probs, other):
+    return by_token(lambda lp, q: lp - q, log_probs, other)
+
+
+def kl_k2(log_probs, other):
+    return by_token(lambda lp, q: (lp - q) ** 2 / 2, log_probs, other)
+
+
+def kl_k3(log_probs, other):
+    return by_token(lambda lp, q: np.exp(q - lp) - 1 - (q - lp), log_probs, other)
+
+
+def kept_tokens(losses, mask):
+    """The trained tokens of every row that has some."""
+    rows = zip(np.asarray(losses, np.float64), np.asarray(mask), strict=True)
+    kept = [[float(v) for v, m in zip(row, marks, strict=True) if m] for row, marks in rows]
+    return [row for row in kept if row]
+
+
+def token_mean(losses, mask):
+    values = [value for row in kept_tokens(losses, mask) for value in row]
+    return mean(values) if values else 0.0
+
+
+def sequence_mean(losses, mask):
+    rows = kept_tokens(losses, mask)
+    return mean([sum(row) for row in rows]) if rows else 0.0
+
+
+def sequence_mean_token_mean(losses, mask):
+    rows = kept_tokens(losses, mask)
+    return mean([mean(row) for row in rows]) if rows else 0.0
+
+
+def constant(losses, mask, denominator):
+    return sum(sum(row) for row in kept_tokens(losses, mask)) / denominator

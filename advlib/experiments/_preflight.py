@@ -19,7 +19,8 @@ from advlib.experiments._estimators import (
 from advlib.experiments._work import Work, draw
 from advlib.experiments.gate import SHIFT, kernel_arm, kernels_to_try
 from advlib.experiments.spec import Arm, Kernel
-from advlib.trainer import Rollouts, policy_gradient
+from advlib.losses import constant, policy_gradient
+from advlib.trainer import Rollouts
 
 CLUSTERS, EACH = 4, 8
 FORCED_ATOL = 2e-6
@@ -100,10 +101,11 @@ def _ours(
 ) -> dict[str, np.ndarray]:
     advantages = np.asarray(arm_advantages(arm)(rollouts), np.float32)
     kept = jnp.asarray(mask & rollouts.where[:, None])
-    old, given = jnp.asarray(sampled, jnp.float32), jnp.asarray(advantages)[:, None]
+    old = jnp.asarray(sampled, jnp.float32)
+    given = jnp.broadcast_to(jnp.asarray(advantages)[:, None], old.shape)
 
     def loss(log_probs: jax.Array) -> jax.Array:
-        return jnp.where(kept, policy_gradient(log_probs, old, given), 0).sum()
+        return constant(policy_gradient(log_probs, old, given), kept, 1.0)
 
     value, gradient = jax.value_and_grad(loss)(jnp.asarray(_moved(sampled), jnp.float32))
     return {

@@ -7,7 +7,6 @@ from advlib.trainer._checkpoints import Checkpoint, Checkpoints
 from advlib.trainer._decoder import DecoderConfig, decoder
 from advlib.trainer._log_probs import log_distribution
 from advlib.trainer._loop import Trained, train
-from advlib.trainer._losses import Loss, cross_entropy, policy_gradient, ppo_clip
 from advlib.trainer._order import question_order
 from advlib.trainer._placement import make_mesh, place_batch, place_state
 from advlib.trainer._policy import Policy
@@ -33,7 +32,6 @@ __all__ = [
     "Checkpoints",
     "DecoderConfig",
     "Evaluated",
-    "Loss",
     "Policy",
     "Prompts",
     "Rollouts",
@@ -45,7 +43,6 @@ __all__ = [
     "Trained",
     "TrainingStopped",
     "UpdateMetrics",
-    "cross_entropy",
     "decoder",
     "evaluate",
     "init_state",
@@ -56,8 +53,6 @@ __all__ = [
     "pad_prompts",
     "place_batch",
     "place_state",
-    "policy_gradient",
-    "ppo_clip",
     "question_order",
     "rollout_batch",
     "rollout_record",

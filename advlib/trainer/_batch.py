@@ -86,7 +86,9 @@ def text_batch(
     max_new: int,
     pad_token: int = 0,
 ) -> Batch:
-    """Prompts and wanted responses, for :func:`cross_entropy`: every response token weighs 1.
+    """Prompts and wanted responses, every response token of weight 1.
+
+    For :func:`advlib.losses.cross_entropy`.
 
     Args:
         prompts: B lists of token ids.

@@ -15,9 +15,9 @@ import optax
 from jax import Array
 from jax.sharding import Mesh
 
+from advlib.losses import Loss, policy_gradient
 from advlib.trainer._batch import Batch, rollout_batch
 from advlib.trainer._checkpoints import Checkpoint, Checkpoints
-from advlib.trainer._losses import Loss, policy_gradient
 from advlib.trainer._order import question_order
 from advlib.trainer._placement import place_batch, place_state
 from advlib.trainer._policy import Params, Policy

@@ -11,10 +11,10 @@ import optax
 from jax import Array
 from jax.sharding import Mesh
 
-from advlib import _checks
+from advlib import _checks, losses
+from advlib.losses import Loss
 from advlib.trainer._batch import Batch
 from advlib.trainer._log_probs import log_distribution
-from advlib.trainer._losses import Loss
 from advlib.trainer._options import count, promoting
 from advlib.trainer._placement import cast, constrained
 from advlib.trainer._policy import Apply, Params, as_argument
@@ -168,7 +168,7 @@ def make_train_step(
     elif not _checks.number("denominator", denominator, 0.0) > 0:
         raise ValueError(f"denominator must be above 0; got {denominator!r}")
 
-    def summed(apply: Apply, params: Params, batch: Batch, scale: Array) -> tuple[Array, _Sums]:
+    def summed(apply: Apply, params: Params, batch: Batch, divisor: Array) -> tuple[Array, _Sums]:
         tokens, kept = jnp.asarray(batch.tokens), jnp.asarray(batch.actions)[:, 1:]
         mask = jnp.asarray(batch.mask)
         positions = jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)
@@ -179,8 +179,8 @@ def make_train_step(
         log_probs = jnp.where(kept, log_probs, 0)
         old = jnp.where(kept, jnp.asarray(batch.log_probs)[:, 1:], 0).astype(log_probs.dtype)
         advantages = jnp.where(kept, jnp.asarray(batch.advantages)[:, 1:], 0)
-        losses = loss(log_probs, old, advantages.astype(log_probs.dtype))
-        total = jnp.sum(jnp.where(kept, losses, 0)) * scale
+        values = loss(log_probs, old, advantages.astype(log_probs.dtype))
+        total = losses.constant(values, kept, divisor, axis_name=())
         return total, _told(total, every, log_probs, old, kept)
 
     gradient = jax.value_and_grad(summed, argnums=1, has_aux=True)
@@ -190,11 +190,14 @@ def make_train_step(
         tokens = jnp.sum(actions).astype(jnp.float32)
         sequences = jnp.sum(jnp.any(actions, axis=1)).astype(jnp.float32)
         numbers = {"tokens": tokens, "sequences": sequences}
-        parts = numbers[denominator] if isinstance(denominator, str) else jnp.float32(denominator)
-        scale = 1 / jnp.maximum(parts, 1) if isinstance(denominator, str) else 1 / parts
+        # Of the whole batch, so that micro-batches add up.
+        if isinstance(denominator, str):
+            divisor = jnp.maximum(numbers[denominator], 1)
+        else:
+            divisor = jnp.float32(denominator)
 
         def one(part: Batch) -> tuple[Params, _Sums]:
-            (_, sums), grads = gradient(apply, state.params, part, scale)
+            (_, sums), grads = gradient(apply, state.params, part, divisor)
             return grads, sums
 
         if micro_batches == 1:
@@ -250,8 +253,8 @@ def _told(total: Array, every: Array, log_probs: Array, old: Array, kept: Array)
     return _Sums(
         jax.lax.stop_gradient(total),
         over(-jnp.sum(jnp.exp(every) * every, axis=-1)),
-        over(-shift),
-        over(jnp.expm1(shift) - shift),
+        over(losses.kl_k1(old, log_probs)),
+        over(losses.kl_k3(old, log_probs)),
         over(ratio),
         jnp.min(jnp.where(kept, ratio, jnp.inf)),
         jnp.max(jnp.where(kept, ratio, -jnp.inf)),

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from advlib.losses import cross_entropy
 from advlib.trainer._batch import text_batch
-from advlib.trainer._losses import cross_entropy
 from advlib.trainer._options import count
 from advlib.trainer._policy import Params, Policy
 from advlib.trainer._step import init_state, make_train_step

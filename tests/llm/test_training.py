@@ -10,6 +10,7 @@ import optax
 import pytest
 
 import advlib
+from advlib.losses import policy_gradient
 from advlib.trainer import (
     TrainSettings,
     init_state,
@@ -19,7 +20,6 @@ from advlib.trainer import (
     pad_prompts,
     place_batch,
     place_state,
-    policy_gradient,
     rollout_batch,
     train,
 )

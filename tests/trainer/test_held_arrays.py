@@ -12,6 +12,7 @@ import pytest
 from jax import Array
 from jax.tree_util import Partial
 
+from advlib.losses import policy_gradient
 from advlib.trainer import (
     DecoderConfig,
     Policy,
@@ -20,7 +21,6 @@ from advlib.trainer import (
     make_sampler,
     make_train_step,
     pad_prompts,
-    policy_gradient,
     rollout_batch,
 )
 

@@ -18,7 +18,7 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec
 
-from advlib import trainer
+from advlib import losses, trainer
 from advlib.trainer import Batch, Prompts
 from tests.trainer import runs
 from tests.trainer.small import BYTES, TINY, params, ragged_prompts, sampled_batch
@@ -50,7 +50,7 @@ def test_the_mesh_splits_what_can_be_split() -> None:
 @functools.cache
 def on_one_device() -> Any:
     return trainer.make_train_step(
-        trainer.decoder(TINY).apply, DESCENT, trainer.policy_gradient, forbidden=(0,)
+        trainer.decoder(TINY).apply, DESCENT, losses.policy_gradient, forbidden=(0,)
     )
 
 
@@ -60,7 +60,7 @@ def test_steps_on_eight_devices_are_those_of_one(shard: int, micro_batches: int)
     batch = sampled_batch(TINY, tree, rows=16)
     one = on_one_device()
     many = trainer.make_train_step(
-        apply, DESCENT, trainer.policy_gradient, mesh=mesh, forbidden=(0,),
+        apply, DESCENT, losses.policy_gradient, mesh=mesh, forbidden=(0,),
         micro_batches=micro_batches,
     )  # fmt: skip
     state = trainer.init_state(jax.tree.map(jnp.copy, tree), DESCENT)

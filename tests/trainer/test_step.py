@@ -12,7 +12,7 @@ import optax
 import pytest
 
 import advlib
-from advlib import trainer
+from advlib import losses, trainer
 from advlib.diagnostics import TOLERANCES, correctness_preflight
 from advlib.trainer import Batch, TrainState, UpdateMetrics
 from tests.trainer.numpy_decoder import importance_sampling_loss, log_probs, sequence_logits
@@ -31,7 +31,7 @@ def compiled_step(options: tuple[tuple[str, Any], ...]) -> Any:
 def updated(tree: Any, batch: Batch, **options: Any) -> tuple[TrainState, UpdateMetrics]:
     """One step of plain gradient descent: the change is the gradient."""
     chosen = {
-        "optimizer": DESCENT, "loss": trainer.policy_gradient, "forbidden": (0,), **options
+        "optimizer": DESCENT, "loss": losses.policy_gradient, "forbidden": (0,), **options
     }  # fmt: skip
     step = compiled_step(tuple(sorted(chosen.items())))
     return step(trainer.init_state(jax.tree.map(jnp.copy, tree), chosen["optimizer"]), batch)
@@ -259,7 +259,7 @@ def test_without_a_trained_token_nothing_moves(tree: Any, batch: Batch) -> None:
 
 
 def test_ppo_stops_the_gradient_where_the_ratio_has_moved_enough(tree: Any) -> None:
-    loss = trainer.ppo_clip(low=0.2, high=0.3)
+    loss = losses.ppo_clip(low=0.2, high=0.3)
     old = jnp.zeros(6)
     lp = jnp.log(jnp.asarray([0.5, 0.5, 1.0, 1.25, 1.5, 1.5]))
     advantages = jnp.asarray([1.0, -1.0, 2.0, 1.0, 1.0, -1.0])
@@ -272,7 +272,7 @@ def test_ppo_stops_the_gradient_where_the_ratio_has_moved_enough(tree: Any) -> N
 
 def test_policy_gradient_on_policy_is_the_score_times_the_advantage(tree: Any) -> None:
     lp, advantages = jnp.asarray([-1.0, -2.0]), jnp.asarray([0.5, -3.0])
-    slopes = jax.grad(lambda x: jnp.sum(trainer.policy_gradient(x, lp, advantages)))(lp)
+    slopes = jax.grad(lambda x: jnp.sum(losses.policy_gradient(x, lp, advantages)))(lp)
     np.testing.assert_allclose(slopes, -advantages)
 
 
@@ -280,7 +280,7 @@ def test_supervised_batches_lower_the_likelihood_of_nothing_else(tree: Any) -> N
     prompts, answers = [[3, 4], [5]], [[6, 1], [7, 8, 1]]
     batch = trainer.text_batch(prompts, answers, max_prompt=3, max_new=4)
     assert batch.actions.sum() == 5
-    _, told = updated(tree, batch, loss=trainer.cross_entropy)
+    _, told = updated(tree, batch, loss=losses.cross_entropy)
     exact = jax.tree.map(lambda array: np.array(array, np.float64), tree)
     total = 0.0
     for prompt, answer in zip(prompts, answers, strict=True):
@@ -297,7 +297,7 @@ def test_one_trace_for_all_steps(tree: Any) -> None:
         traces.append(1)
         return apply(*arguments)
 
-    step = trainer.make_train_step(counted, ADAM, trainer.policy_gradient, forbidden=(0,))
+    step = trainer.make_train_step(counted, ADAM, losses.policy_gradient, forbidden=(0,))
     state = trainer.init_state(jax.tree.map(jnp.copy, tree), ADAM)
     for seed in range(3):
         state, _ = step(state, sampled_batch(TINY, state.params, rows=4, seed=seed))
@@ -308,7 +308,7 @@ def test_one_trace_for_all_steps(tree: Any) -> None:
 def test_the_state_that_goes_in_is_reused(tree: Any, batch: Batch) -> None:
     copied = jax.tree.map(jnp.copy, tree)
     step = compiled_step(
-        (("forbidden", (0,)), ("loss", trainer.policy_gradient), ("optimizer", DESCENT))
+        (("forbidden", (0,)), ("loss", losses.policy_gradient), ("optimizer", DESCENT))
     )
     step(trainer.init_state(copied, DESCENT), batch)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(copied))
