@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,51 @@ def test_a_verdict_may_stand_there_as_an_object(path: Path) -> None:
     answer = ask(ReplayGrader(path))
     assert json.loads(answer.text) == VERDICT
     assert (answer.trace_id, answer.model, answer.input_tokens) == ("replay:g", None, None)
+
+
+FIELDS = {**VERDICT, "notes": "n"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"group_id": "g", "verdict": FIELDS},
+        {"group": "g", "group_id": "g", "verdict": FIELDS},
+        {"group": "g", "verdict": json.dumps(FIELDS)},
+        {"group": "g", **FIELDS},
+        "\ufeff" + json.dumps({"group": "g", "verdict": FIELDS}) + "\n",
+    ],
+    ids=["group_id", "both", "verdict as text", "fields of the line", "mark at the start"],
+)
+def test_forms_that_people_write(path: Path, line: dict[str, Any] | str) -> None:
+    write(path, line)
+    answer = ask(ReplayGrader(path))
+    assert (
+        json.loads(answer.text) == {"margins": None, **FIELDS} or json.loads(answer.text) == FIELDS
+    )
+    assert outcome(GROUP, answer).verdict == parse_verdict(FIELDS)
+
+
+def test_a_group_may_be_a_number(path: Path) -> None:
+    write(path, {"group_id": 7, "text": "x"})
+    assert ask(ReplayGrader(path), small.group(name="7")).text == "x"
+
+
+def test_a_line_without_a_verdict_is_told_what_one_looks_like(path: Path) -> None:
+    write(path, {"group": "g", "response": json.dumps(VERDICT)})
+    with pytest.raises(GraderError, match=r':1: no verdict in this line; a line is {"group": '):
+        ask(ReplayGrader(path))
+
+
+def test_half_a_surrogate_pair_in_an_object_is_the_verdicts_fault(path: Path) -> None:
+    write(path, {"group": "g", "verdict": {**VERDICT, "notes": "\ud800"}})
+    assert "surrogate" in (outcome(GROUP, ask(ReplayGrader(path))).detail or "")
+
+
+def test_a_compressed_file_is_refused(path: Path) -> None:
+    path.write_bytes(gzip.compress(b'{"group": "g", "text": "x"}\n'))
+    with pytest.raises(ValueError, match=r"journal\.jsonl: compressed"):
+        ReplayGrader(path)
 
 
 def test_an_object_keeps_what_a_parser_would_lose(path: Path) -> None:
@@ -145,7 +191,7 @@ def test_what_was_no_verdict_stays_none(path: Path) -> None:
 
 def test_a_group_that_is_not_there(path: Path) -> None:
     write(path, {"group": "h", "text": "x"})
-    with pytest.raises(GraderError, match=r"journal\.jsonl: no verdict of group 'g' was recorded"):
+    with pytest.raises(GraderError, match=r"no verdict of group 'g' was recorded; its groups: 'h'"):
         ask(ReplayGrader(path))
 
 
@@ -168,12 +214,20 @@ def test_a_recorded_fallback_is_an_error_again(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["no json", "[]", "{}", '{"group": 7}', "\xff", "[" * 100_000],
-    ids=["text", "array", "empty", "number", "latin", "deep"],
+    [
+        "no json",
+        "[]",
+        "{}",
+        '{"group": 7.5}',
+        '{"group": "g", "group_id": "h"}',
+        "\xff",
+        "[" * 100_000,
+    ],
+    ids=["text", "array", "empty", "number", "two groups", "latin", "deep"],
 )
 def test_a_line_that_is_no_record_is_named(path: Path, line: str) -> None:
     write(path, {"group": "g", "text": "x"}, line[:50_000] + "\n")
-    with pytest.raises(ValueError, match=r"journal\.jsonl:2: not a recorded verdict: ") as caught:
+    with pytest.raises(ValueError, match=r"journal\.jsonl:2: .*; a line is {") as caught:
         ReplayGrader(path)
     assert len(str(caught.value)) < 400
 
