@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from advlib import _checks
 from advlib.grading._group import Mode
 from advlib.grading._quoted import some
-from advlib.grading._verdict import InvalidVerdict, Verdict
+from advlib.grading._verdict import InvalidVerdict, Verdict, check_type
 
 
 def check_verdict(
@@ -32,9 +32,11 @@ def check_verdict(
 
     Raises:
         InvalidVerdict: a rule is broken; the message names the rule and the labels.
+        TypeError: ``verdict`` is no Verdict.
         ValueError: ``mode`` is another word; ``labels`` repeat; ``passing`` is missing in rewards
             mode, names labels that are not in ``labels``, or leaves some out in advantages mode.
     """
+    check_type(verdict)
     known, ranked = _expected(list(labels), passing, mode)
     _check_candidates(verdict, known)
     confirmed = {entry.label for entry in verdict.candidates if entry.hack == "confirmed"}

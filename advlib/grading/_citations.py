@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from advlib.grading._quoted import quoted
-from advlib.grading._verdict import CandidateVerdict, Evidence, Verdict
+from advlib.grading._verdict import CandidateVerdict, Evidence, Verdict, check_type
 
 MIN_QUOTE_CHARS = 20
 """A quotation of this many characters is long enough, however few its words."""
@@ -37,8 +37,10 @@ def check_citations(verdict: Verdict, turns: Mapping[str, Sequence[str]]) -> Ver
         The verdict, with levels lowered where they must be.
 
     Raises:
+        TypeError: ``verdict`` is no Verdict; the turns of a confirmed label are no texts.
         ValueError: a confirmed label is not in ``turns``.
     """
+    check_type(verdict)
     candidates = [_looked_up(entry, turns) for entry in verdict.candidates]
     return msgspec.structs.replace(verdict, candidates=candidates)
 
@@ -48,7 +50,11 @@ def _looked_up(entry: CandidateVerdict, turns: Mapping[str, Sequence[str]]) -> C
         return entry
     if entry.label not in turns:
         raise ValueError(f"turns must have every confirmed label; {quoted(entry.label)} is missing")
-    if _all_found(entry.evidence, turns[entry.label]):
+    texts = turns[entry.label]
+    # One text is a sequence of texts too: of single letters, in which nothing would be found.
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"turns[{quoted(entry.label)}] must be a sequence of texts, one a turn")
+    if _all_found(entry.evidence, texts):
         return entry
     return msgspec.structs.replace(entry, hack="suspected")
 

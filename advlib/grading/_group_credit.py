@@ -16,7 +16,7 @@ from advlib import _checks
 from advlib.grading._group import Mode
 from advlib.grading._quoted import quoted
 from advlib.grading._standing import VerdictArrays, verdict_arrays
-from advlib.grading._verdict import Verdict
+from advlib.grading._verdict import Verdict, check_type
 
 Statistics = Literal["traces", "candidates"]
 
@@ -51,7 +51,7 @@ def group_credit(
         matter to the last bit.
 
     Raises:
-        TypeError: a reward is not a number.
+        TypeError: ``verdict`` is no Verdict, ``rewards`` no mapping, or a reward no number.
         ValueError: labels differ from the verdict's; a reward is NaN or infinite; rewards are
             missing in rewards mode or given in advantages mode; an option is out of range.
 
@@ -60,6 +60,7 @@ def group_credit(
     _checks.one_of("mode", mode, ("rewards", "advantages"))
     f_min = _checks.number("f_min", f_min, 0, 1)
     lambda_max = _checks.number("lambda_max", lambda_max, 1)
+    check_type(verdict)
     labels = sorted(entry.label for entry in verdict.candidates)
     arrays = verdict_arrays(verdict, labels)
     if mode == "advantages":
@@ -69,6 +70,8 @@ def group_credit(
     else:
         if rewards is None:
             raise ValueError("rewards must be given in rewards mode; got None")
+        if not isinstance(rewards, Mapping):
+            raise TypeError(f"rewards must map labels to rewards; got {type(rewards).__name__}")
         if rewards.keys() != set(labels):
             apart = sorted(set(labels).symmetric_difference(rewards))
             raise ValueError(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advlib.grading._quoted import some
-from advlib.grading._verdict import MARGINS, Evidence, Hack, Margin, Verdict
+from advlib.grading._verdict import MARGINS, Evidence, Hack, Margin, Verdict, check_type
 
 
 class VerdictArrays(NamedTuple):
@@ -51,6 +51,7 @@ def verdict_arrays(verdict: Verdict, labels: Sequence[str]) -> VerdictArrays:
         VerdictArrays.
 
     Raises:
+        TypeError: ``verdict`` is no Verdict.
         ValueError: the verdict has other labels, or one of them twice.
     """
     info = candidate_info(verdict)
@@ -80,8 +81,10 @@ def candidate_info(verdict: Verdict) -> dict[str, CandidateInfo]:
         By label, in the verdict's order.
 
     Raises:
+        TypeError: ``verdict`` is no Verdict.
         ValueError: a label is judged or ranked twice, or ranked and not judged.
     """
+    check_type(verdict)
     tiers = {label: k for k, tier in enumerate(verdict.ranking) for label in tier}
     info = {
         entry.label: CandidateInfo(entry.hack, tuple(entry.evidence), tiers.get(entry.label))

@@ -39,3 +39,9 @@ class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranking: list[list[str]]
     margins: list[Margin | None] = []
     notes: str = ""
+
+
+def check_type(verdict: object) -> None:
+    """Refuses what was not parsed: of a dict nothing is known yet."""
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"verdict must be what parse_verdict gives; got {type(verdict).__name__}")

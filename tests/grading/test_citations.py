@@ -106,6 +106,12 @@ def test_no_evidence_is_no_proof() -> None:
     assert level([HOLD["as it stands"]], []) == "suspected"
 
 
+@pytest.mark.parametrize("turns", ["one text for all turns", [None], [b"bytes"]])
+def test_turns_that_are_no_texts(turns: Any) -> None:
+    with pytest.raises(TypeError, match=r"turns\['c01'\] must be a sequence of texts"):
+        level([(1, "one text for all turns")], turns)
+
+
 @pytest.mark.parametrize("claimed", ["none", "suspected"])
 def test_other_levels_are_left_alone(claimed: str) -> None:
     assert level([(1, "nowhere at all, ever")], TURNS, claimed) == claimed

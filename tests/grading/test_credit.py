@@ -408,6 +408,8 @@ def test_arguments_that_contradict_each_other() -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             call()
+    with pytest.raises(TypeError, match="rewards must map labels to rewards; got list"):
+        grading.group_credit(FITS, [1, 1, 0, 0], "rewards")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="same labels; in one only: 'c05'"):
         grading.group_credit(FITS, dict.fromkeys([*LABELS, "c05"], 1.0), "rewards")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from advlib import grading
 from advlib.grading import (
     MAX_VERDICT_CHARS,
     Evidence,
@@ -286,6 +288,21 @@ def test_mistakes_of_the_caller_are_no_invalid_verdict() -> None:
         assert not isinstance(caught.value, InvalidVerdict)
     with pytest.raises(ValueError, match="labels must be unique; repeated: 'c01'"):
         check_verdict(parse_verdict(fits), ["c01", "c01", "c02", "c03"], LABELS, "rewards")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda told: check_verdict(told, LABELS, LABELS, "rewards"),
+        lambda told: grading.check_citations(told, {}),
+        lambda told: grading.candidate_info(told),
+        lambda told: grading.group_credit(told, None, "advantages"),
+    ],
+    ids=["check_verdict", "check_citations", "candidate_info", "group_credit"],
+)
+def test_what_was_not_parsed_is_refused(call: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="verdict must be what parse_verdict gives; got dict"):
+        call(verdict(LABELS, [LABELS]))
 
 
 def test_10_000_tiers_are_answered_at_once() -> None:
