@@ -39,13 +39,14 @@ class Found(NamedTuple):
     ignored: dict[str, str]
 
 
-def find(paths: PathLike | Iterable[PathLike]) -> Found:
+def find(paths: PathLike | Iterable[PathLike], *, leave_out: PathLike | None = None) -> Found:
     """Expand files, folders and patterns.
 
     Args:
         paths: one path or several. A folder stands for every `*.jsonl`, `*.jsonl.gz` and
             `*.jsonl.zst` below it, sorted, hidden ones aside. A pattern (`*`, `?`, `[`) that is
             no file's name stands for its matches, sorted.
+        leave_out: a folder of which no file is taken but those that are named one by one.
 
     Raises:
         FileNotFoundError: a path does not exist, or a pattern matches nothing.
@@ -53,15 +54,18 @@ def find(paths: PathLike | Iterable[PathLike]) -> Found:
     """
     found = Found([], set(), {})
     seen: set[str] = set()
+    outside = None if leave_out is None else os.path.join(os.path.realpath(leave_out), "")
 
-    def take(path: str) -> None:
+    def take(path: str, *, named: bool = False) -> None:
         if not os.path.isfile(path):
             raise FormatError(f"{path}: a pipe or device cannot be read twice: save it to a file")
         if path.encode("utf-8", "ignore").decode() != path:
             told = repr(path)[1:-1]
             raise FormatError(f"{told}: a file's name is not UTF-8, and a table cannot hold it")
         real = os.path.realpath(path)
-        if real not in seen:
+        if outside is not None and not named and real.startswith(outside):
+            found.ignored[path] = "in the folder that is written to"
+        elif real not in seen:
             seen.add(real)
             found.files.append(path)
 
@@ -70,7 +74,7 @@ def find(paths: PathLike | Iterable[PathLike]) -> Found:
             _walk(path, take, found)
         elif os.path.exists(path):
             found.named.add(path)
-            take(path)
+            take(path, named=True)
         else:
             matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
             if not matches:
@@ -82,7 +86,8 @@ def find(paths: PathLike | Iterable[PathLike]) -> Found:
                 else:
                     take(match)
     if not found.files:
-        raise FormatError("no path to read was given")
+        left = next(iter(found.ignored.items()), None)
+        raise FormatError(f"{left[0]}: {left[1]}" if left else "no path to read was given")
     _leave_inputs(found)
     return found
 
@@ -120,6 +125,8 @@ def _walk(folder: str, take: Callable[[str], None], found: Found) -> None:
                 continue
             path = os.path.join(root, name)
             why = _no_rollouts(name)
+            if name == "journal.jsonl" and "run.json" in names:
+                why = "the journal of a grading"
             if why is None:
                 take(path)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -73,6 +74,17 @@ def _write_lines(table: pa.Table, file: Any) -> None:
 
 
 @contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Says which file could not be written: the system names none where a disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and error.filename is None:
+            error.filename = path
+        raise
+
+
+@contextlib.contextmanager
 def replacing(path: str) -> Iterator[IO[bytes]]:
     """A new file that takes the place of the old one when all of it is on disk, else not at all."""
     folder, name = os.path.split(path)
@@ -80,9 +92,10 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
     # Opened by hand: the modules for temporary files would leave it readable by its owner alone.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            yield file
-        os.fsync(descriptor)
+        with naming(path):
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                yield file
+            os.fsync(descriptor)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -143,6 +143,7 @@ def index_episodes(
     progress: Progress | None = None,
     reward_key: str | None = None,
     join: bool = True,
+    leave_out: PathLike | None = None,
 ) -> EpisodeIndex:
     """Find the groups of rollout files, so that each can be loaded by itself.
 
@@ -156,6 +157,8 @@ def index_episodes(
         progress: as for :func:`read`.
         reward_key: as for :func:`read`.
         join: as for :func:`read`.
+        leave_out: a folder below which files are not looked for, such as the one that is written
+            to; a file that is named is read all the same.
 
     Returns:
         An index, best used as a context manager.
@@ -168,7 +171,7 @@ def index_episodes(
         ReadWarning: as :func:`read`.
     """
     wanted = formats_named(format)
-    found = find(path_or_paths)
+    found = find(path_or_paths, leave_out=leave_out)
     for path in found.files:
         if own.is_parquet(path):
             raise FormatError(_no_transcripts(path, own.FORMAT))

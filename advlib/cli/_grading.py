@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
+import sys
 import time
 import warnings
 from collections.abc import Mapping
@@ -80,7 +82,10 @@ def run(request: Request) -> dict[str, Any]:
         warnings.simplefilter("always", UserWarning)
         grader, identity = _grader(request)
     index, told = patiently(
-        index_episodes, request.paths, request.format, reward_key=request.reward
+        functools.partial(index_episodes, leave_out=request.output),  # its own files are no input
+        request.paths,
+        request.format,
+        reward_key=request.reward,
     )
     told += [str(one.message) for one in caught]
     with index:
@@ -146,6 +151,8 @@ def _check(request: Request) -> None:
         raise Refusal(
             "--step and --max-off-policy-steps are given together: both say what is stale"
         )
+    if not request.output:
+        raise Refusal("--output: wanted a folder; the name is empty")
     if os.path.exists(request.output) and not os.path.isdir(request.output):
         raise Refusal(f"--output {request.output}: wanted a folder; that is a file")
 
@@ -190,12 +197,15 @@ def _settings(
 
 
 def _grade(plan: Plan, grader: Grader, journal: Journal, request: Request) -> Pass:
+    stop_after = request.stop_after
+    if isinstance(grader, ReplayGrader) and stop_after:
+        stop_after = sys.maxsize  # a group that was not recorded costs nothing and says nothing
     options = Options(
         request.max_concurrent,
         request.timeout,
         request.step,
         request.max_off_policy_steps,
-        request.stop_after,
+        stop_after,
         request.retry,
         rename=isinstance(grader, HttpGrader),
     )

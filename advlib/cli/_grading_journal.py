@@ -9,6 +9,7 @@ from typing import IO
 
 import msgspec
 
+from advlib.adapters._write import naming
 from advlib.cli._errors import Refusal
 from advlib.cli._show import plain
 from advlib.grading._group import Reason
@@ -142,9 +143,10 @@ class Journal:
 
     def _write(self, data: bytes) -> None:
         rest = memoryview(data)
-        while rest:
-            rest = rest[self._file.write(rest) :]  # at the end, wherever `get` has read
-        os.fsync(self._file.fileno())
+        with naming(self.path):
+            while rest:
+                rest = rest[self._file.write(rest) :]  # at the end, wherever `get` has read
+            os.fsync(self._file.fileno())
 
 
 def _entry(line: bytes) -> Entry:

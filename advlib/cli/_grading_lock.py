@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from advlib.adapters._write import naming
 from advlib.cli._errors import Refusal
 
 NAME = "lock"
@@ -37,7 +38,8 @@ def locked(folder: str) -> Iterator[None]:
                 f"{folder}: process {who} is grading into this folder; wait for it or end it"
             ) from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with naming(path):
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
         os.ftruncate(descriptor, 0)
     finally:

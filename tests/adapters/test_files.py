@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from advlib import adapters
+from advlib.adapters._files import find
 from tests.adapters.made import GOOD, episode, legacy, read, reported, trace, write_lines
 
 
@@ -20,6 +21,30 @@ def test_folder_is_read_in_order_of_names(tmp_path: Path) -> None:
     files = [f.path for f in adapters.report(read(tmp_path)).files]
     wanted = ["c.jsonl.gz", "z.jsonl", "a/9.jsonl", "b/1.jsonl", "b/2.jsonl"]
     assert files == [str(tmp_path / name) for name in wanted]
+
+
+def test_a_grading_in_the_folder(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", GOOD)
+    for name in ("graded/run.json", "graded/journal.jsonl", "mine/journal.jsonl"):
+        write_lines(tmp_path / name, GOOD)
+    account = adapters.report(read(tmp_path))
+    wanted = [str(tmp_path / name) for name in ("a.jsonl", "mine/journal.jsonl")]
+    assert [f.path for f in account.files] == wanted
+    assert account.ignored == {str(tmp_path / "graded/journal.jsonl"): "the journal of a grading"}
+    with pytest.raises(adapters.FormatError, match=r"graded/journal\.jsonl: the journal of a grad"):
+        read(tmp_path / "graded")
+
+
+def test_a_folder_that_is_left_out(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", GOOD)
+    out = tmp_path / "out"
+    mine = write_lines(out / "b.jsonl", GOOD)
+    near = write_lines(tmp_path / "outer/c.jsonl", GOOD)
+    for paths in (tmp_path, str(tmp_path / "**/*.jsonl")):
+        found = find(paths, leave_out=out)
+        assert found.files == [str(tmp_path / "a.jsonl"), str(near)]
+        assert found.ignored == {str(mine): "in the folder that is written to"}
+    assert find([tmp_path, mine], leave_out=out).files[-1] == str(mine)
 
 
 def test_pattern_and_list(tmp_path: Path) -> None:

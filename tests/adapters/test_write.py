@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -19,7 +20,17 @@ import pytest
 
 from advlib import adapters
 from advlib.adapters import schema
-from tests.adapters.made import episode, legacy, nemo, read, reported, rows, trace, write_lines
+from tests.adapters.made import (
+    GOOD,
+    episode,
+    legacy,
+    nemo,
+    read,
+    reported,
+    rows,
+    trace,
+    write_lines,
+)
 
 SUFFIXES = [".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst"]
 
@@ -284,3 +295,15 @@ class TestParquet:
         adapters.write(table, tmp_path / "x.parquet")
         with pytest.raises(adapters.FormatError, match="Parquet"):
             adapters.read(tmp_path / "x.parquet", "verifiers")
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    path = tmp_path / "scored.jsonl"
+    with pytest.raises(OSError, match="No space left") as caught:
+        adapters.write(read(write_lines(tmp_path / "a.jsonl", GOOD)), path)
+    assert caught.value.filename == str(path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.jsonl"]

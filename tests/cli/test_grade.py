@@ -124,6 +124,25 @@ class TestWhatComesOut:
         assert lines
         assert (whole / "annotations.jsonl").read_bytes().startswith(lines)
 
+    def test_a_folder_may_hold_what_is_made_of_it(self, cli, episodes, verdicts, tmp_path):
+        runs = tmp_path / "runs"
+        runs.mkdir()
+        (runs / "traces.jsonl").write_bytes(episodes.read_bytes())
+        words = ("grade", runs, "-g", f"replay:{verdicts['rewards']}", "-o", runs / "graded")
+        assert cli(*words).code == 0
+        first = graded.outputs(runs / "graded")
+        again = cli(*words, "--json")
+        assert (again.code, again.err) == (0, "")
+        assert json.loads(again.out)["groups"]["graded_earlier"] == len(graded.mixed(episodes))
+        assert graded.outputs(runs / "graded") == first
+        other = cli(*words[:-1], tmp_path / "other", "--json")
+        assert (other.code, other.err) == (
+            0,
+            "",
+        )  # of the earlier grading only its journal is left out
+        assert json.loads(other.out)["read"]["reported"]["annotation_joined"] > 0
+        assert graded.outputs(tmp_path / "other") == first
+
     def test_candidate_statistics_differ_from_those_of_traces(
         self, cli, episodes, verdicts, tmp_path
     ):
@@ -345,6 +364,18 @@ class TestTheGrader:
         assert all(
             line["fallback_reason"] == "error" for line in graded.journal(tmp_path / "out").values()
         )
+
+    def test_groups_that_were_not_recorded_stop_no_replay(self, cli, episodes, verdicts, tmp_path):
+        last = graded.mixed(episodes)[-1]
+        lines = verdicts["rewards"].read_text().splitlines()
+        one = tmp_path / "one.jsonl"
+        one.write_text(next(line for line in lines if json.loads(line)["group"] == last) + "\n")
+        words = ("grade", episodes, "-g", f"replay:{one}", "-o", tmp_path / "out")
+        ended = cli(*words, "--stop-after", 1)
+        assert ended.code == 0
+        assert f"{len(graded.mixed(episodes)) - 1} error" in ended.err
+        one.write_text(one.read_text().replace(last, "another"))
+        refused(cli(*words[:-1], tmp_path / "none"), "its groups: 'another'")
 
     def test_errors_that_pass_are_recorded_in_between(self, cli, episodes, tmp_path):
         names = graded.mixed(episodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -75,6 +76,17 @@ def test_a_line_in_the_middle_that_is_no_entry_is_refused(tmp_path: Path, line: 
     with pytest.raises(Refusal, match=r"journal\.jsonl:2: no line of a journal"):
         Journal(str(path))
     assert path.read_bytes() == before
+
+
+def test_a_full_disk_names_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Journal(str(tmp_path / "journal.jsonl")) as journal:
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=r"No space left on device: '.*journal\.jsonl'"):
+            journal.add(Entry("g", "d", {}))
+        assert len(journal) == 0
 
 
 def test_two_holders_of_one_folder_are_refused(tmp_path: Path) -> None:
