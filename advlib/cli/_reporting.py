@@ -12,8 +12,9 @@ from advlib.cli import _account, _causes, _output
 from advlib.cli._notes import unused
 from advlib.cli._policy import settings as policy_settings
 from advlib.cli._read import read
-from advlib.cli._samples import Samples, samples
+from advlib.cli._samples import LIMIT, Samples, samples
 from advlib.cli._score import score
+from advlib.cli._show import count
 from advlib.diagnostics import (
     FailurePolicy,
     aggregate,
@@ -51,7 +52,8 @@ class View(NamedTuple):
         environments: (B,) names.
         task_ids: (B,) int, one an environment and task.
         places: (B,) int, the rollout's index among those of its task.
-        columns: other numbers, by name.
+        columns: other numbers, by name; NaN for those that are too large for statistics.
+        too_large: how many those are, by name.
     """
 
     data: Samples
@@ -61,6 +63,7 @@ class View(NamedTuple):
     task_ids: np.ndarray
     places: np.ndarray
     columns: dict[str, np.ndarray]
+    too_large: dict[str, int]
 
 
 def run(request: Request) -> dict[str, Any]:
@@ -106,6 +109,10 @@ def run(request: Request) -> dict[str, Any]:
         "warnings": [
             *told,
             *view.account.notes,
+            *(
+                f"{name.partition(':')[2]}: {count(many, 'number')} beyond {LIMIT:g} left out"
+                for name, many in view.too_large.items()
+            ),
             *unused(data),
             *_account.unregistered(table),
             *([] if data.valid.any() else ["no rollout has a usable reward"]),
@@ -134,10 +141,15 @@ def _view(data: Samples) -> View:
         for name in table.column_names
         if name.startswith((METRIC, PERFORMANCE))
     }
+    beyond = {name: np.abs(column) > LIMIT for name, column in columns.items()}
+    columns = {name: np.where(beyond[name], np.nan, columns[name]) for name in columns}
+    too_large = {name: int(flags.sum()) for name, flags in beyond.items() if flags.any()}
     account = _account.account(data)
     causes = _causes.Columns(data)
     places = _places(data, np.asarray(task_ids), account.became)
-    return View(data, account, causes, environments, np.asarray(task_ids), places, columns)
+    return View(
+        data, account, causes, environments, np.asarray(task_ids), places, columns, too_large
+    )
 
 
 def _places(data: Samples, task_ids: np.ndarray, became: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from advlib.cli._show import count, plain, some
 from advlib.diagnostics import FailurePolicy, apply_failure_policy
 from advlib.diagnostics._policy import COUNTED
 
+LIMIT = 1e150  # of a number; sums of squares of larger ones do not fit float64
 LABELS = ("failure_kind", "failure_class")  # columns that name what failed, the finer one first
 
 
@@ -77,7 +78,8 @@ def samples(
         policy: what to do with rows that failed; by default they are masked, as the file says.
 
     Raises:
-        Refusal: a column or component is not there, or a group key is null.
+        Refusal: a column or component is not there, a group key is null, or a reward is so large
+            that statistics would overflow.
     """
     rewards, before = _rewards(table, reward)
     group_ids, groups = _groups(table, group_by)
@@ -90,6 +92,7 @@ def samples(
         group_ids=group_ids,
         exempt=(schema.NOT_TRAINABLE,),
     )
+    _check_size(table, ruled.rewards, ruled.valid)
     zeros = Counter(r.removeprefix(COUNTED) for r in ruled.reasons if r and r.startswith(COUNTED))
     asked = dict.fromkeys((k for k, action in policy.kinds.items() if action == "zero"), 0)
     return Samples(
@@ -144,6 +147,17 @@ def _rewards(table: pa.Table, name: str) -> tuple[np.ndarray, list[str | None]]:
         if reasons[row] is None:
             reasons[row] = _why(column[row].as_py())
     return values, reasons
+
+
+def _check_size(table: pa.Table, rewards: np.ndarray, valid: np.ndarray) -> None:
+    beyond = np.flatnonzero(valid & (np.abs(rewards) > LIMIT))
+    if len(beyond):
+        row = int(beyond[0])
+        source, line = table["source_file"][row].as_py(), table["source_line"][row].as_py()
+        raise Refusal(
+            f"{source}:{line}: a reward of {rewards[row]:g}; beyond {LIMIT:g} no variance fits "
+            "float64"
+        )
 
 
 def _floats(column: pa.ChunkedArray) -> np.ndarray:

@@ -358,6 +358,18 @@ class TestCommand:
         assert not any(c in out.out + out.err for c in "\x1b\x07\u202e")
 
 
+def test_numbers_too_large_for_statistics(cli, told, tmp_path):
+    rows = [row(0, nth, 1.0, latency=latency) for nth, latency in enumerate([1e308, 1e308, 2.0])]
+    document = told(run(tmp_path / "column", rows))
+    assert "latency: 2 numbers beyond 1e+150 left out" in document["warnings"]
+    assert document["total"]["aggregate"]["metrics"]["max/latency"] == 2.0
+    path = run(tmp_path / "reward", [row(0, 0, 1.0), row(0, 1, -1e200)])
+    for words in (["report"], ["inspect"], ["score", "-e", "grpo"], ["calibrate"]):
+        ended = cli(words[0], path, *words[1:])
+        assert (ended.code, ended.out) == (2, "")
+        assert f"{path}:2: a reward of -1e+200; beyond 1e+150" in ended.err
+
+
 def test_the_samples(told):
     document = told(SAMPLES)
     assert account(document) == (38, 32, 2, 4, 0, 0)
