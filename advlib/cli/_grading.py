@@ -155,6 +155,7 @@ def _check(request: Request) -> None:
         raise Refusal("--output: wanted a folder; the name is empty")
     if os.path.exists(request.output) and not os.path.isdir(request.output):
         raise Refusal(f"--output {request.output}: wanted a folder; that is a file")
+    record.check_folder(request.output)
 
 
 def _grader(request: Request) -> tuple[Grader, dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,26 @@ def sha256(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def check_folder(folder: str) -> None:
+    """Refuses a folder of other things, before anything is put into it.
+
+    Raises:
+        Refusal: it holds files, and no record of a grading.
+        OSError: it cannot be read.
+    """
+    if not os.path.isdir(folder) or os.path.exists(os.path.join(folder, RUN)):
+        return
+    others = sorted({*os.listdir(folder)} - {LOCK, *_unfinished(folder)})
+    if others:
+        raise Refusal(f"{folder}: holds {plain(others[0])} and no {RUN}: name a new folder")
+
+
+def _unfinished(folder: str) -> list[str]:
+    """Names under which `replacing` had begun one of our files when its process was killed."""
+    ours = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))})\.[0-9a-f]{{8}}\.tmp")
+    return [name for name in os.listdir(folder) if ours.fullmatch(name)]
+
+
 def begin(folder: str, record: Mapping[str, Any], *, restart: bool) -> bool:
     """Make the folder this grading's, and say whether an earlier run of it goes on.
 
@@ -53,6 +74,9 @@ def begin(folder: str, record: Mapping[str, Any], *, restart: bool) -> bool:
         Refusal: the folder holds something else, or another grading; the message says what differs.
         OSError: it cannot be read or written.
     """
+    check_folder(folder)
+    for name in _unfinished(folder):
+        os.unlink(os.path.join(folder, name))
     path = os.path.join(folder, RUN)
     if os.path.exists(path):
         before = _read(path)
@@ -67,8 +91,6 @@ def begin(folder: str, record: Mapping[str, Any], *, restart: bool) -> bool:
             )
         else:
             return True
-    elif others := sorted(set(os.listdir(folder)) - {LOCK}):
-        raise Refusal(f"{folder}: holds {plain(others[0])} and no {RUN}: name a new folder")
     write_text(path, json_text(dict(record)) + "\n")
     return False
 

@@ -566,3 +566,4 @@ class TestRefusals:
         (tmp_path / "notes.txt").write_text("mine")
         words = ("-g", f"replay:{verdicts['rewards']}", "-o", tmp_path)
         refused(cli("grade", episodes, *words), "holds notes.txt and no run.json")
+        assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]  # no lock is left either

@@ -146,6 +146,18 @@ def test_the_same_grading_goes_on_and_another_is_refused(tmp_path: Path) -> None
         begin(folder, record({}, two[::-1]), restart=False)
 
 
+def test_what_a_killed_process_had_begun_is_removed(tmp_path: Path) -> None:
+    begun = [tmp_path / f".{name}.0123abcd.tmp" for name in NAMES]
+    mine = [tmp_path / ".notes.txt.0123abcd.tmp", tmp_path / ".run.json.tmp"]
+    for path in begun:
+        path.write_text("{")
+    assert begin(str(tmp_path), record({}, []), restart=False) is False
+    for path in (*begun, *mine):
+        path.write_text("{")
+    assert begin(str(tmp_path), record({}, []), restart=False) is True
+    assert sorted(tmp_path.iterdir()) == sorted([*mine, tmp_path / "run.json"])
+
+
 def test_a_restart_forgets_everything_but_what_is_not_its_own(tmp_path: Path) -> None:
     begin(str(tmp_path), record({"mode": "rewards"}, []), restart=False)
     for name in NAMES[1:]:
