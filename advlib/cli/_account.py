@@ -170,7 +170,7 @@ def unregistered(table: pa.Table) -> Iterator[str]:
         name = entry["values"]
         if name is not None and standing(name) == "unknown":
             yield (
-                f"failure kind {plain(name)!r} of {count(entry['counts'], 'row')} is not "
+                f"failure kind '{plain(name)}' of {count(entry['counts'], 'row')} is not "
                 "registered, and not of the form server:kind; it is used as it stands"
             )
 

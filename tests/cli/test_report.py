@@ -215,9 +215,11 @@ class TestCauses:
     def test_an_unregistered_name_is_one_line(self, told, tmp_path):
         rows = [masked(0, n, "Judge-Failed") for n in range(3)]
         rows += [masked(1, 0, "swe:oom"), masked(1, 1, "transient"), row(2, 0, 1.0)]
+        rows += [masked(3, 0, "bell\a")]
         warnings = told(run(tmp_path, rows))["warnings"]
-        [warning] = [w for w in warnings if "not registered" in w]
-        assert "'Judge-Failed' of 3 rows" in warning
+        first, second = (w for w in warnings if "not registered" in w)
+        assert "'Judge-Failed' of 3 rows" in first
+        assert r"'bell\x07' of 1 row " in second
 
 
 class TestPolicy:
