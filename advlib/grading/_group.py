@@ -59,7 +59,8 @@ class Episode(NamedTuple):
         environment: the environment's name.
         task: the task's text, as the policy saw it.
         traces: in the order of the file.
-        ok: the episode as a whole ended without an error.
+        ok: the episode as a whole ended without an error. It decides nothing: each trace says
+            itself whether it is clean, as a trace may be where another one of its episode failed.
         policy_start: step of the oldest policy that sampled it, None where unknown.
         step: training step, None where unknown.
         kind: "train", "eval", "grade" or another word of the file.

@@ -90,9 +90,6 @@ FIELDS = {**VERDICT, "notes": "n"}
 def test_forms_that_people_write(path: Path, line: dict[str, Any] | str) -> None:
     write(path, line)
     answer = ask(ReplayGrader(path))
-    assert (
-        json.loads(answer.text) == {"margins": None, **FIELDS} or json.loads(answer.text) == FIELDS
-    )
     assert outcome(GROUP, answer).verdict == parse_verdict(FIELDS)
 
 
