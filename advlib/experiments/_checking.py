@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, combinations
 from typing import Any
 
 from advlib import diagnostics
 from advlib.experiments import gate
-from advlib.experiments._sources import GivenTasks, Jsonl, Templates
-from advlib.experiments.spec import Arm, CriterionSpec, Spec
+from advlib.experiments._sources import Embedded, GivenTasks, Jsonl, ReasoningGym, Templates
+from advlib.experiments.spec import Arm, CriterionSpec, Spec, Tolerance
+from advlib.trainer import decoder
 
 LOWEST_POWER = 0.2  # a decision that comes out less often than that is not worth its training
+LARGEST = 1_000_000  # more of anything is a slip of the pen, and fills the memory
+LOWEST_TEMPERATURE = 1e-3
 START = "start"  # the policy that all arms begin from, where a criterion names it
 IN_GROUPS = ("group_mean", "grpo", "leave_one_out")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -20,7 +23,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 def problems(spec: Spec) -> list[str]:
     """Everything that speaks against running a spec; empty where nothing does."""
-    parts = (_numbers, _arms, _seeds, _questions, _calibration, _gate, _decision)
+    parts = (
+        _numbers, _policy, _arms, _seeds, _questions, _preflight, _calibration, _gate, _decision
+    )  # fmt: skip
     return list(chain.from_iterable(part(spec) for part in parts))
 
 
@@ -31,7 +36,6 @@ def _numbers(spec: Spec) -> Iterator[str]:
         ("sampling.max_prompt", spec.sampling.max_prompt, 1),
         ("sampling.max_new", spec.sampling.max_new, 1),
         ("calibration.resamples", spec.calibration.resamples, 2),
-        ("calibration.seed", spec.calibration.seed, 0),
         ("pilot.steps", spec.pilot.steps, 2),
         ("pilot.eval_items", spec.pilot.eval_items, 1),
         ("restoration.prompts", spec.restoration.prompts, 1),
@@ -45,23 +49,33 @@ def _numbers(spec: Spec) -> Iterator[str]:
         wanted += [
             ("warm_start.steps", warm.steps, 1),
             ("warm_start.batch_size", warm.batch_size, 1),
-            ("warm_start.seed", warm.seed, 0),
         ]
         if not 0 <= warm.right_share <= 1:
             yield f"warm_start.right_share must be from 0 to 1; got {warm.right_share:g}"
         if not warm.learning_rate > 0:
             yield f"warm_start.learning_rate must be above 0; got {warm.learning_rate:g}"
+    if isinstance(spec.environment, Templates | ReasoningGym):
+        wanted += [
+            ("environment.num_train", spec.environment.num_train, 1),
+            ("environment.num_held_out", spec.environment.num_held_out, 1),
+        ]
     for name, value, low in wanted:
         if value < low:
             yield f"{name} must be at least {low:g}; got {value:g}"
+        elif value > LARGEST:
+            yield f"{name} must be at most {LARGEST:,}; got {value:,}"
     for name, value in (
-        ("sampling.temperature", spec.sampling.temperature),
         ("optimizer.lr", spec.optimizer.lr),
         ("optimizer.clip", spec.optimizer.clip),
         ("budget.max_wall_minutes", spec.budget.max_wall_minutes),
     ):
         if value is not None and not value > 0:
             yield f"{name} must be above 0; got {value:g}"
+    if not spec.sampling.temperature >= LOWEST_TEMPERATURE:
+        yield (
+            f"sampling.temperature must be at least {LOWEST_TEMPERATURE:g}; "
+            f"got {spec.sampling.temperature:g}"
+        )
     for name, value in (("beta1", spec.optimizer.beta1), ("beta2", spec.optimizer.beta2)):
         if not 0 <= value < 1:
             yield f"optimizer.{name} must be from 0 to below 1; got {value:g}"
@@ -83,6 +97,9 @@ def _arms(spec: Spec) -> Iterator[str]:
             yield f"arms: {name!r} is no name of an arm: letters, digits, _ - . and not {START!r}"
         if names.count(name) > 1:
             yield f"arms: {names.count(name)} arms are called {name!r}"
+    for name, other in combinations(dict.fromkeys(names), 2):
+        if name.casefold() == other.casefold():
+            yield f"arms: {name!r} and {other!r} would be one folder where case is not told apart"
     for arm in spec.arms:
         yield from _arm(arm, spec.batch_size)
 
@@ -104,8 +121,14 @@ def _arm(arm: Arm, batch_size: int) -> Iterator[str]:
 
 
 def _seeds(spec: Spec) -> Iterator[str]:
-    if not spec.seeds or len(set(spec.seeds)) < len(spec.seeds) or min(spec.seeds) < 0:
-        yield f"seeds must be one or more different ones from 0 on; got {list(spec.seeds)}"
+    if not spec.seeds or len(set(spec.seeds)) < len(spec.seeds):
+        yield f"seeds must be one or more different ones; got {list(spec.seeds)}"
+    parts = ("policy", "environment", "warm_start", "calibration")
+    given = [(f"{part}.seed", getattr(getattr(spec, part), "seed", 0)) for part in parts]
+    for name, seed in [*given, *(("seeds", seed) for seed in spec.seeds)]:
+        # Of a larger one the random keys see the last 32 bits alone.
+        if not 0 <= seed < 2**32:
+            yield f"{name} must be from 0 to 4294967295; got {seed}"
     decided = spec.decision_rule.seeds
     missing = sorted(set(decided) - set(spec.seeds))
     if missing or len(set(decided)) < len(decided):
@@ -132,6 +155,25 @@ def _questions(spec: Spec) -> Iterator[str]:
             f"environment.num_train, {environment.num_train}, less the {spec.calibration.tasks} "
             f"questions of the calibration leaves {left} for steps of {most}"
         )
+
+
+def _policy(spec: Spec) -> Iterator[str]:
+    if isinstance(spec.policy, Embedded):
+        try:
+            decoder(spec.policy.config(1))
+        except ValueError as error:
+            yield f"policy: {error}"
+
+
+def _preflight(spec: Spec) -> Iterator[str]:
+    tolerances = spec.correctness_preflight.tolerances
+    for name in ("advantages", "loss", "gradient"):
+        one: Tolerance = getattr(tolerances, name)
+        where = f"correctness_preflight.tolerances.{name}"
+        if one.atol < 0 or one.rtol < 0:
+            yield f"{where}: atol and rtol must be at least 0; got {one.atol:g} and {one.rtol:g}"
+        if one.min_cosine is not None and not -1 <= one.min_cosine <= 1:
+            yield f"{where}: min_cosine must be from -1 to 1; got {one.min_cosine:g}"
 
 
 def _calibration(spec: Spec) -> Iterator[str]:

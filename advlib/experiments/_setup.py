@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ import jax
 import numpy as np
 
 from advlib.experiments._sources import (
-    Embedded,
     GivenPolicy,
     GivenTasks,
     Jsonl,
@@ -21,7 +19,7 @@ from advlib.experiments._sources import (
 )
 from advlib.experiments.reading import SpecError
 from advlib.experiments.spec import Spec
-from advlib.trainer import ByteTokenizer, DecoderConfig, Policy, Tokenizer, decoder, tasks
+from advlib.trainer import ByteTokenizer, Policy, Tokenizer, decoder, tasks
 from advlib.trainer.environments import (
     Environment,
     Question,
@@ -165,25 +163,8 @@ def _policy(spec: Spec, given: Given) -> tuple[Policy, Any, Tokenizer]:
             raise SpecError(f"policy {wanted.name!r} is to be given by the caller, and is not")
         return given.policy
     tokenizer = ByteTokenizer()
-    return *_embedded(wanted, tokenizer.vocab_size), tokenizer
-
-
-def _embedded(wanted: Embedded, vocab_size: int) -> tuple[Policy, Any]:
-    config = DecoderConfig(
-        vocab_size=vocab_size,
-        width=wanted.width,
-        layers=wanted.layers,
-        heads=wanted.heads,
-        kv_heads=wanted.kv_heads,
-        head_width=wanted.head_width,
-        hidden=wanted.hidden,
-    )
-    policy = _decoder(config)
-    return policy, policy.init(jax.random.key(wanted.seed))
-
-
-# One policy a shape: what is compiled for a policy serves every run of a process.
-_decoder = lru_cache(maxsize=8)(decoder)
+    policy = decoder(wanted.config(tokenizer.vocab_size))
+    return policy, policy.init(jax.random.key(wanted.seed)), tokenizer
 
 
 def _environment(spec: Spec, folder: Path, given: Given) -> Split:

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from advlib.trainer import DecoderConfig
+
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A part of a spec: unknown keys are refused."""
@@ -31,6 +33,18 @@ class Embedded(Part, frozen=True, tag="embedded", tag_field="kind"):
     head_width: int = 32
     hidden: int = 384
     seed: int = 0
+
+    def config(self, vocab_size: int) -> DecoderConfig:
+        """The shape, with as many tokens as the tokenizer has."""
+        return DecoderConfig(
+            vocab_size=vocab_size,
+            width=self.width,
+            layers=self.layers,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_width=self.head_width,
+            hidden=self.hidden,
+        )
 
 
 class GivenPolicy(Part, frozen=True, tag="given", tag_field="kind"):

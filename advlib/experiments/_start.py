@@ -12,6 +12,7 @@ from advlib.diagnostics import content_hash
 from advlib.experiments._folder import json_lines, load_params, params_hash, save_params, write
 from advlib.experiments._revisions import revisions
 from advlib.experiments._work import Work
+from advlib.experiments.reading import SpecError
 from advlib.trainer import log_distribution, pad_prompts, tasks
 from advlib.trainer.environments import Environment
 from advlib.trainer.warm_start import warm_start
@@ -85,17 +86,20 @@ def _warm(work: Work) -> tuple[Any, dict[str, Any]]:
         )
         return [(lesson.question.text, lesson.answer) for lesson in drawn]
 
-    done = warm_start(
-        setup.policy,
-        setup.params,
-        setup.tokenizer,
-        lessons,
-        max_prompt=spec.sampling.max_prompt,
-        max_new=spec.sampling.max_new,
-        steps=wanted.steps,
-        learning_rate=wanted.learning_rate,
-        told=lambda step, loss: _progress(work, step, loss),
-    )
+    try:
+        done = warm_start(
+            setup.policy,
+            setup.params,
+            setup.tokenizer,
+            lessons,
+            max_prompt=spec.sampling.max_prompt,
+            max_new=spec.sampling.max_new,
+            steps=wanted.steps,
+            learning_rate=wanted.learning_rate,
+            told=lambda step, loss: _progress(work, step, loss),
+        )
+    except ValueError as error:  # a rate that makes it explode
+        raise SpecError(str(error)) from error
     rows = [{"step": step, "loss": loss} for step, loss in enumerate(done.losses.tolist())]
     write(work.folder.path / "start" / "warm-start.jsonl", json_lines(rows))
     return done.params, {

@@ -15,7 +15,7 @@ from advlib.experiments._estimators import Features, kernel_features
 from advlib.experiments._folder import Folder
 from advlib.experiments._setup import Setup
 from advlib.experiments.spec import Kernel, Optimizer, Spec
-from advlib.trainer import Policy, Prompts, Sampler, Samples, make_sampler, pad_prompts
+from advlib.trainer import Prompts, Sampler, Samples, make_sampler, pad_prompts
 from advlib.trainer._options import needed
 from advlib.trainer._responses import responses
 from advlib.trainer.environments import Question
@@ -81,14 +81,14 @@ def begin_work(spec: Spec, setup: Setup, folder: Folder, *, told: Told, progress
     tokenizer, sampling = setup.tokenizer, spec.sampling
 
     def sampler(temperature: float) -> Sampler:
-        return _sampler(
+        return make_sampler(
             setup.policy,
-            sampling.max_prompt,
-            sampling.max_new,
-            tokenizer.end_tokens,
-            tokenizer.forbidden,
-            tokenizer.pad_token,
-            temperature,
+            max_prompt=sampling.max_prompt,
+            max_new=sampling.max_new,
+            end_tokens=tokenizer.end_tokens,
+            forbidden=tokenizer.forbidden,
+            temperature=temperature,
+            pad_token=tokenizer.pad_token,
         )
 
     training = setup.train.prompts(range(len(setup.train)))
@@ -111,28 +111,6 @@ def make_optimizer(wanted: Optimizer) -> optax.GradientTransformation:
     return optax.chain(
         optax.clip_by_global_norm(wanted.clip),
         optax.adam(wanted.lr, b1=wanted.beta1, b2=wanted.beta2, eps=wanted.eps),
-    )
-
-
-@lru_cache(maxsize=16)
-def _sampler(
-    policy: Policy,
-    max_prompt: int,
-    max_new: int,
-    end_tokens: tuple[int, ...],
-    forbidden: tuple[int, ...],
-    pad_token: int,
-    temperature: float,
-) -> Sampler:
-    """One sampler for all runs of a process that sample alike."""
-    return make_sampler(
-        policy,
-        max_prompt=max_prompt,
-        max_new=max_new,
-        end_tokens=end_tokens,
-        forbidden=forbidden,
-        temperature=temperature,
-        pad_token=pad_token,
     )
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +18,7 @@ from advlib.trainer._batch import Batch, rollout_batch
 from advlib.trainer._checkpoints import Checkpoint, Checkpoints
 from advlib.trainer._order import question_order
 from advlib.trainer._placement import place_batch, place_state
-from advlib.trainer._policy import Params, Policy
+from advlib.trainer._policy import Params, Policy, as_argument
 from advlib.trainer._processes import from_first_process, is_first_process
 from advlib.trainer._progress import Bar
 from advlib.trainer._prompts import Prompts
@@ -28,7 +26,12 @@ from advlib.trainer._records import JsonLines, TensorBoard
 from advlib.trainer._responses import encode_prompts, responses
 from advlib.trainer._rollouts import Advantages, Features, Rollouts, rollout_record
 from advlib.trainer._sampler import Sampler, Samples, make_sampler
-from advlib.trainer._settings import TrainSettings, changed_settings, check_settings
+from advlib.trainer._settings import (
+    TrainSettings,
+    changed_settings,
+    check_settings,
+    disagreement_limit,
+)
 from advlib.trainer._step import TrainState, TrainStep, UpdateMetrics, init_state, make_train_step
 from advlib.trainer._stop import TrainingStopped, save_batch, why_stopped
 from advlib.trainer._tokenizer import Tokenizer
@@ -141,11 +144,32 @@ def train(
         raise FileExistsError(f"{folder} holds a run; resume=True goes on with it")
     if is_first_process():
         folder.mkdir(parents=True, exist_ok=True)
-    sampler, update = _compiled(
-        policy, optimizer, cast(Hashable, loss), tokenizer.end_tokens, tokenizer.forbidden,
-        tokenizer.pad_token, settings._replace(steps=1, seed=0, checkpoint_every=1,
-        keep_checkpoints=1, questions_per_step=1, group_size=1), mesh,
-    )  # fmt: skip
+    limit = disagreement_limit(settings, params, as_argument(policy.apply))
+    sampler = make_sampler(
+        policy,
+        max_prompt=settings.max_prompt,
+        max_new=settings.max_new,
+        end_tokens=tokenizer.end_tokens,
+        forbidden=tokenizer.forbidden,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        pad_token=tokenizer.pad_token,
+        compute_dtype=settings.compute_dtype,
+        mesh=mesh,
+    )
+    update = make_train_step(
+        policy.apply,
+        optimizer,
+        loss,
+        denominator=settings.denominator,
+        micro_batches=settings.micro_batches,
+        temperature=settings.temperature,
+        forbidden=tokenizer.forbidden,
+        compute_dtype=settings.compute_dtype,
+        loss_limit=settings.loss_limit,
+        disagreement_limit=limit,
+        mesh=mesh,
+    )
     # The step reuses the memory of its state, and the caller keeps what he gave.
     state = place_state(init_state(jax.tree.map(jnp.copy, params), optimizer), mesh)
     key, start, written, timed = jax.random.key(settings.seed), 0, 0, 0
@@ -169,7 +193,7 @@ def train(
             for step in range(start, settings.steps):
                 done = _step(run, state, step)
                 state = done.state
-                reason = why_stopped(done.metrics, settings)
+                reason = why_stopped(done.metrics, settings.loss_limit, limit)
                 if reason is not None:
                     where = save_batch(folder, step, done.batch, done.rollouts)
                     raise TrainingStopped(step, reason, where)
@@ -255,48 +279,6 @@ def _scored(
     if is_first_process():
         rewards, where, reasons = score_all(environment, questions, texts)
     return from_first_process(rewards.astype(np.float32)), from_first_process(where), reasons
-
-
-@lru_cache(maxsize=8)
-def _compiled(
-    policy: Policy,
-    optimizer: optax.GradientTransformation,
-    loss: Hashable,
-    end_tokens: tuple[int, ...],
-    forbidden: tuple[int, ...],
-    pad_token: int,
-    settings: TrainSettings,
-    mesh: Mesh | None,
-) -> tuple[Sampler, TrainStep]:
-    """Sampler and step of these settings; runs that differ in seed or grouping share them."""
-    dtype = None if settings.compute_dtype is None else jnp.dtype(settings.compute_dtype)
-    limit = settings.disagreement_limit
-    sampler = make_sampler(
-        policy,
-        max_prompt=settings.max_prompt,
-        max_new=settings.max_new,
-        end_tokens=end_tokens,
-        forbidden=forbidden,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        pad_token=pad_token,
-        compute_dtype=dtype,
-        mesh=mesh,
-    )
-    update = make_train_step(
-        policy.apply,
-        optimizer,
-        cast(Loss, loss),
-        denominator=settings.denominator,
-        micro_batches=settings.micro_batches,
-        temperature=settings.temperature,
-        forbidden=forbidden,
-        compute_dtype=dtype,
-        loss_limit=settings.loss_limit,
-        disagreement_limit=float("inf") if limit is None else limit,
-        mesh=mesh,
-    )
-    return sampler, update
 
 
 class _Files:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
-__all__ = ["count", "needed", "promoting", "token_ids"]
+__all__ = ["count", "dtype_of", "needed", "promoting", "shared", "token_ids"]
+
+Made = TypeVar("Made")
 
 
 def count(name: str, value: Any, low: int) -> int:
@@ -41,6 +44,30 @@ def needed(module: str, purpose: str, extra: str = "train") -> ModuleType:
         raise ImportError(
             f"{purpose} needs {module.split('.')[0]}: pip install 'advlib[{extra}]'"
         ) from error
+
+
+def dtype_of(value: Any) -> Any:
+    """A dtype from its name, from itself or from NumPy's scalar type; None stays."""
+    return None if value is None else jax.numpy.dtype(value)
+
+
+def shared(build: Callable[..., Made]) -> Callable[..., Made]:
+    """One compiled function for all callers with equal options.
+
+    What is given to the compiled function, such as parameters and frozen weights, is not held;
+    an optimizer and a loss, which are options, are, until sixteen others were asked for.
+    """
+    known = functools.lru_cache(maxsize=16)(build)
+
+    @functools.wraps(build)
+    def found(*options: Any) -> Made:
+        try:
+            hash(options)
+        except TypeError:  # a loss or an optimizer of the caller's own kind
+            return build(*options)
+        return known(*options)
+
+    return found
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from advlib import _checks
 from advlib.trainer._log_probs import NEVER, log_distribution
-from advlib.trainer._options import count, promoting, token_ids
+from advlib.trainer._options import count, dtype_of, promoting, shared, token_ids
 from advlib.trainer._placement import cast, replicated
 from advlib.trainer._policy import ApplyCached, Cache, InitCache, Params, Policy, as_argument
 from advlib.trainer._prompts import Prompts
@@ -70,10 +70,10 @@ def make_sampler(
     temperature: float = 1.0,
     top_p: float = 1.0,
     pad_token: int = 0,
-    compute_dtype: jnp.dtype | None = None,
+    compute_dtype: Any = None,
     mesh: Mesh | None = None,
 ) -> Sampler:
-    """A jitted sampler, compiled once for each batch size.
+    """A jitted sampler, compiled once for each policy and batch size.
 
     The log-probabilities are those of :func:`log_distribution`: tempered, without the forbidden
     tokens, before ``top_p`` cuts; the training step recomputes them from the same function. With
@@ -114,6 +114,39 @@ def make_sampler(
     top_p = _checks.number("top_p", top_p, 0.0, 1.0)
     if top_p == 0:
         raise ValueError("top_p must be above 0; temperature=0 takes the most likely token")
+
+    sample = _compiled(
+        int(max_prompt), int(max_new), ends, barred, float(temperature), float(top_p),
+        int(pad_token), dtype_of(compute_dtype), mesh,
+    )  # fmt: skip
+    # Arrays that the policy holds come in as arguments; closed over, they would be in the program.
+    held = as_argument(policy.init_cache), as_argument(policy.apply_cached)
+
+    def checked(params: Params, prompts: Prompts, key: Array) -> Samples:
+        if prompts.tokens.ndim != 2 or prompts.tokens.shape[1] != max_prompt:
+            raise ValueError(
+                f"prompts must be (B, {max_prompt}) for this sampler; "
+                f"got {tuple(prompts.tokens.shape)}"
+            )
+        with promoting():
+            return sample(*held, params, prompts, key)
+
+    return checked
+
+
+@shared
+def _compiled(
+    max_prompt: int,
+    max_new: int,
+    ends: tuple[int, ...],
+    barred: tuple[int, ...],
+    temperature: float,
+    top_p: float,
+    pad_token: int,
+    compute_dtype: Any,
+    mesh: Mesh | None,
+) -> Callable[..., Samples]:
+    """The jitted sampler of these options, for any policy: its functions are arguments."""
 
     def draw(logits: Array, keys: Array, step: Array) -> tuple[Array, Array]:
         log_probs = log_distribution(logits, temperature=temperature, forbidden=barred)
@@ -181,19 +214,7 @@ def make_sampler(
         finish = jnp.where(end.ended, 0, 1).astype(jnp.int32)
         return replicated(Samples(end.tokens, end.log_probs, end.lengths, finish), mesh)
 
-    # Arrays that the policy holds come in as arguments; closed over, they would be in the program.
-    held = as_argument(policy.init_cache), as_argument(policy.apply_cached)
-
-    def checked(params: Params, prompts: Prompts, key: Array) -> Samples:
-        if prompts.tokens.ndim != 2 or prompts.tokens.shape[1] != max_prompt:
-            raise ValueError(
-                f"prompts must be (B, {max_prompt}) for this sampler; "
-                f"got {tuple(prompts.tokens.shape)}"
-            )
-        with promoting():
-            return sample(*held, params, prompts, key)
-
-    return checked
+    return sample
 
 
 def _nucleus(log_probs: Array, top_p: float) -> Array:

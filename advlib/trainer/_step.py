@@ -15,7 +15,7 @@ from advlib import _checks, losses
 from advlib.losses import Loss
 from advlib.trainer._batch import Batch
 from advlib.trainer._log_probs import log_distribution
-from advlib.trainer._options import count, promoting
+from advlib.trainer._options import count, dtype_of, promoting, shared
 from advlib.trainer._placement import cast, constrained
 from advlib.trainer._policy import Apply, Params, as_argument
 
@@ -126,7 +126,7 @@ def make_train_step(
     disagreement_limit: float = float("inf"),
     mesh: Mesh | None = None,
 ) -> TrainStep:
-    """A jitted update, compiled once for each shape of batch.
+    """A jitted update, compiled once for each policy and shape of batch.
 
         L = (1 / n) Σ_{trained tokens} ℓ(log π(y_t), log π_old(y_t), A_t)
 
@@ -167,6 +167,40 @@ def make_train_step(
         _checks.one_of("denominator", denominator, ("tokens", "sequences"))
     elif not _checks.number("denominator", denominator, 0.0) > 0:
         raise ValueError(f"denominator must be above 0; got {denominator!r}")
+
+    compiled = _compiled(
+        optimizer, loss, denominator, int(micro_batches), float(temperature), barred,
+        dtype_of(compute_dtype), float(loss_limit), float(disagreement_limit), mesh,
+    )  # fmt: skip
+    # Arrays that ``apply`` holds come in as arguments; closed over, they would be in the program.
+    held = as_argument(apply)
+
+    def checked(state: TrainState, batch: Batch) -> tuple[TrainState, UpdateMetrics]:
+        if batch.tokens.shape[0] % micro_batches:
+            raise ValueError(
+                f"micro_batches must divide the batch, {batch.tokens.shape[0]} rows; "
+                f"got {micro_batches}"
+            )
+        with promoting():
+            return compiled(held, state, batch)
+
+    return checked
+
+
+@shared
+def _compiled(
+    optimizer: optax.GradientTransformation,
+    loss: Loss,
+    denominator: Denominator,
+    micro_batches: int,
+    temperature: float,
+    barred: tuple[int, ...],
+    compute_dtype: Any,
+    loss_limit: float,
+    disagreement_limit: float,
+    mesh: Mesh | None,
+) -> Callable[..., tuple[TrainState, UpdateMetrics]]:
+    """The jitted update of these options, for any policy: ``apply`` is an argument."""
 
     def summed(apply: Apply, params: Params, batch: Batch, divisor: Array) -> tuple[Array, _Sums]:
         tokens, kept = jnp.asarray(batch.tokens), jnp.asarray(batch.actions)[:, 1:]
@@ -226,20 +260,7 @@ def make_train_step(
         )  # fmt: skip
         return constrained(new, mesh), UpdateMetrics(*(x.astype(jnp.float32) for x in metrics))
 
-    # Arrays that ``apply`` holds come in as arguments; closed over, they would be in the program.
-    held = as_argument(apply)
-    compiled = jax.jit(step, donate_argnums=1)
-
-    def checked(state: TrainState, batch: Batch) -> tuple[TrainState, UpdateMetrics]:
-        if batch.tokens.shape[0] % micro_batches:
-            raise ValueError(
-                f"micro_batches must divide the batch, {batch.tokens.shape[0]} rows; "
-                f"got {micro_batches}"
-            )
-        with promoting():
-            return compiled(held, state, batch)
-
-    return checked
+    return jax.jit(step, donate_argnums=1)
 
 
 def _told(total: Array, every: Array, log_probs: Array, old: Array, kept: Array) -> _Sums:

@@ -12,7 +12,6 @@ import numpy as np
 from advlib.trainer._batch import Batch
 from advlib.trainer._processes import is_first_process
 from advlib.trainer._rollouts import Rollouts
-from advlib.trainer._settings import TrainSettings
 from advlib.trainer._step import UpdateMetrics
 
 __all__ = ["TrainingStopped", "save_batch", "why_stopped"]
@@ -36,22 +35,21 @@ class TrainingStopped(RuntimeError):
         self.saved = saved
 
 
-def why_stopped(metrics: UpdateMetrics, settings: TrainSettings) -> str | None:
+def why_stopped(metrics: UpdateMetrics, loss_limit: float, disagreement_limit: float) -> str | None:
     """Why a step was not applied; None where it was, or where it had nothing to train on."""
     if metrics.applied or not metrics.tokens:
         return None
     loss, norm = float(metrics.loss), float(metrics.grad_norm)
     disagreement = float(metrics.disagreement)
-    limit = settings.disagreement_limit
-    if math.isfinite(disagreement) and limit is not None and disagreement > limit:
+    if math.isfinite(disagreement) and disagreement > disagreement_limit:
         return (
             f"sampler and trainer disagree by {disagreement:.3g} in a log-probability "
-            f"(disagreement_limit {limit:g})"
+            f"(disagreement_limit {disagreement_limit:g})"
         )
     if not math.isfinite(loss):
         return f"the loss is {loss}"
-    if abs(loss) > settings.loss_limit:
-        return f"the loss is {loss:.3g} (loss_limit {settings.loss_limit:g})"
+    if abs(loss) > loss_limit:
+        return f"the loss is {loss:.3g} (loss_limit {loss_limit:g})"
     return f"the norm of the gradient is {norm}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import jax
@@ -70,10 +71,7 @@ def warm_start(
         ValueError: an example is too long, or the loss is not finite.
     """
     count("steps", steps, 1)
-    rate = optax.warmup_cosine_decay_schedule(
-        0.0, learning_rate, max(1, steps // 20), max(2, steps), 0.1 * learning_rate
-    )
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
+    optimizer = _optimizer(steps, float(learning_rate))
     update = make_train_step(policy.apply, optimizer, cross_entropy, forbidden=tokenizer.forbidden)
     # A copy: an update takes the memory of the state that goes in.
     state = init_state(jax.tree.map(jnp.array, params), optimizer)
@@ -95,3 +93,12 @@ def warm_start(
         if told is not None:
             told(step, losses[-1])
     return WarmStart(state.params, np.array(losses))
+
+
+# One object a schedule, so that warm starts of one process share what is compiled.
+@lru_cache(maxsize=8)
+def _optimizer(steps: int, learning_rate: float) -> optax.GradientTransformation:
+    rate = optax.warmup_cosine_decay_schedule(
+        0.0, learning_rate, max(1, steps // 20), max(2, steps), 0.1 * learning_rate
+    )
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))

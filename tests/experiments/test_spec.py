@@ -87,6 +87,25 @@ REFUSED = [
     ({"seeds": [1, 1]}, "seeds must be one or more different"),
     ({"decision_rule__seeds": [7]}, "must be among seeds"),
     ({"steps": 0}, "steps must be at least 1"),
+    ({"steps": 10**30}, "steps must be at most 1,000,000"),
+    ({"sampling__temperature": 1e-9}, "sampling.temperature must be at least 0.001"),
+    ({"arms": grouped(name="GS1")}, "'GS1' and 'gs1' would be one folder"),
+    ({"seeds": [2**32]}, "seeds must be from 0 to 4294967295"),
+    ({"policy__seed": -1}, "policy.seed must be from 0 to 4294967295"),
+    ({"calibration__seed": 2**70}, "calibration.seed must be from 0 to 4294967295"),
+    ({"policy__head_width": 3}, "policy: head_width must be even; got 3"),
+    (
+        {"correctness_preflight": {"tolerances": {"loss": {"atol": -1, "rtol": 0}}}},
+        "tolerances.loss: atol and rtol must be at least 0",
+    ),
+    (
+        {
+            "correctness_preflight": {
+                "tolerances": {"gradient": {"atol": 1, "rtol": 0, "min_cosine": 2}}
+            }
+        },
+        "tolerances.gradient: min_cosine must be from -1 to 1",
+    ),
     ({"pilot__steps": 9}, "pilot.steps must be at most steps"),
     ({"pilot__eval_items": 99}, "pilot.eval_items must be at most"),
     ({"optimizer": {"lr": 0}}, "optimizer.lr must be above 0"),

@@ -14,7 +14,8 @@ from advlib.trainer import Batch, ByteTokenizer, DecoderConfig, Prompts, Sampler
 TINY = DecoderConfig(
     vocab_size=11, width=8, layers=2, heads=2, kv_heads=1, head_width=4, hidden=8, rope_base=100.0
 )
-BYTES = DecoderConfig(width=16, layers=2, heads=2, kv_heads=1, head_width=8, hidden=32)
+ONE_BLOCK = TINY._replace(layers=1)  # where depth shows nothing: half the compilation
+BYTES = DecoderConfig(width=16, layers=1, heads=2, kv_heads=1, head_width=8, hidden=32)
 TOKENIZER = ByteTokenizer()
 
 

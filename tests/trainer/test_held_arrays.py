@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +60,7 @@ CLOSED = Policy(
 )
 
 
-@pytest.fixture
+@contextmanager
 def captured_arrays_warn() -> Iterator[None]:
     jax.config.update("jax_captured_constants_warn_bytes", 2000)
     yield
@@ -76,10 +78,21 @@ def update(policy: Policy):
     return samples, *step(init_state(params, optimizer), batch)
 
 
-@pytest.mark.usefixtures("captured_arrays_warn")
-def test_what_a_policy_holds_is_not_in_the_program_and_is_not_trained():
+@pytest.fixture(scope="module")
+def held():
+    with captured_arrays_warn():  # which is an error here
+        return update(HELD)
+
+
+@pytest.fixture(scope="module")
+def closed():
+    with captured_arrays_warn(), pytest.warns(UserWarning, match="captured"):
+        return update(CLOSED)
+
+
+def test_what_a_policy_holds_is_not_in_the_program_and_is_not_trained(held):
     before = jax.tree.map(np.asarray, BASE)
-    _, state, metrics = update(HELD)
+    _, state, metrics = held
     assert set(state.params) == {"shift"}
     assert float(metrics.applied) == 1
     assert float(metrics.disagreement) < 1e-5
@@ -87,15 +100,30 @@ def test_what_a_policy_holds_is_not_in_the_program_and_is_not_trained():
     jax.tree.map(np.testing.assert_array_equal, before, jax.tree.map(np.asarray, BASE))
 
 
-def test_held_or_closed_over_gives_the_same_numbers():
-    held, closed = update(HELD), update(CLOSED)
+def test_held_or_closed_over_gives_the_same_numbers(held, closed):
     np.testing.assert_array_equal(held[0].tokens, closed[0].tokens)
     np.testing.assert_allclose(
         held[1].params["shift"], closed[1].params["shift"], rtol=1e-5, atol=1e-7
     )
 
 
-@pytest.mark.usefixtures("captured_arrays_warn")
-def test_what_a_policy_closes_over_is_in_the_program():
-    with pytest.warns(UserWarning, match="captured"):
-        update(CLOSED)
+def live(shape: tuple[int, ...]) -> int:
+    gc.collect()
+    return sum(array.shape == shape for array in jax.live_arrays())
+
+
+def test_what_is_compiled_does_not_keep_what_a_policy_holds():
+    """Frozen weights can be larger than everything else; they go when the policy goes."""
+    base = {**BASE, "embed": jnp.concatenate([BASE["embed"], jnp.zeros((3, 16))])}
+    shape = base["embed"].shape
+    policy = HELD._replace(
+        apply=Partial(apply, base),
+        init_cache=Partial(init_cache, base),
+        apply_cached=Partial(apply_cached, base),
+        init=lambda key: {"shift": jnp.zeros(35)},
+    )
+    assert live(shape) == 1
+    update(policy)
+    assert live(shape) == 1
+    del policy, base
+    assert live(shape) == 0

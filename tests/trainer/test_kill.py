@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +15,15 @@ ROOT = Path(__file__).parent.parent.parent
 
 def start(folder: Path, *options: str) -> int:
     command = [sys.executable, "-W", "error", "-m", "tests.trainer.runs", str(folder), "6"]
-    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True)
+    # The same program in every process, compiled by the first.
+    environment = {
+        **os.environ,
+        "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    done = subprocess.run(
+        [*command, *options], cwd=ROOT, capture_output=True, text=True, env=environment
+    )
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
 

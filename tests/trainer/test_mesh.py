@@ -21,10 +21,10 @@ from jax.sharding import PartitionSpec
 from advlib import losses, trainer
 from advlib.trainer import Batch, Prompts
 from tests.trainer import runs
-from tests.trainer.small import BYTES, TINY, params, ragged_prompts, sampled_batch
+from tests.trainer.small import BYTES, ONE_BLOCK, params, ragged_prompts, sampled_batch
 
 ROOT = Path(__file__).parent.parent.parent
-DESCENT = optax.adam(1e-2)
+DESCENT = optax.adam(1e-2, eps=1e-4)
 
 
 def sharded(spec: Any) -> bool:
@@ -50,14 +50,15 @@ def test_the_mesh_splits_what_can_be_split() -> None:
 @functools.cache
 def on_one_device() -> Any:
     return trainer.make_train_step(
-        trainer.decoder(TINY).apply, DESCENT, losses.policy_gradient, forbidden=(0,)
+        trainer.decoder(ONE_BLOCK).apply, DESCENT, losses.policy_gradient, forbidden=(0,)
     )
 
 
-@pytest.mark.parametrize(("shard", "micro_batches"), [(1, 1), (8, 1), (4, 2)])
+@pytest.mark.parametrize(("shard", "micro_batches"), [(1, 2), (4, 1)])
 def test_steps_on_eight_devices_are_those_of_one(shard: int, micro_batches: int) -> None:
-    mesh, tree, apply = trainer.make_mesh(shard), params(TINY), trainer.decoder(TINY).apply
-    batch = sampled_batch(TINY, tree, rows=16)
+    mesh, tree = trainer.make_mesh(shard), params(ONE_BLOCK)
+    apply = trainer.decoder(ONE_BLOCK).apply
+    batch = sampled_batch(ONE_BLOCK, tree, rows=16)
     one = on_one_device()
     many = trainer.make_train_step(
         apply, DESCENT, losses.policy_gradient, mesh=mesh, forbidden=(0,),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
@@ -14,26 +13,23 @@ import pytest
 import advlib
 from advlib import losses, trainer
 from advlib.diagnostics import TOLERANCES, correctness_preflight
-from advlib.trainer import Batch, TrainState, UpdateMetrics
+from advlib.trainer import Batch, DecoderConfig, TrainState, UpdateMetrics
 from tests.trainer.numpy_decoder import importance_sampling_loss, log_probs, sequence_logits
-from tests.trainer.small import TINY, params, sampled_batch
+from tests.trainer.small import ONE_BLOCK, TINY, params, sampled_batch
 
 LEARNING_RATE = 0.5
 DESCENT = optax.sgd(LEARNING_RATE)
 ADAM = optax.adam(1e-3)
 
 
-@functools.cache
-def compiled_step(options: tuple[tuple[str, Any], ...]) -> Any:
-    return trainer.make_train_step(trainer.decoder(TINY).apply, **dict(options))
-
-
-def updated(tree: Any, batch: Batch, **options: Any) -> tuple[TrainState, UpdateMetrics]:
+def updated(
+    tree: Any, batch: Batch, config: DecoderConfig = ONE_BLOCK, **options: Any
+) -> tuple[TrainState, UpdateMetrics]:
     """One step of plain gradient descent: the change is the gradient."""
     chosen = {
         "optimizer": DESCENT, "loss": losses.policy_gradient, "forbidden": (0,), **options
     }  # fmt: skip
-    step = compiled_step(tuple(sorted(chosen.items())))
+    step = trainer.make_train_step(trainer.decoder(config).apply, **chosen)
     return step(trainer.init_state(jax.tree.map(jnp.copy, tree), chosen["optimizer"]), batch)
 
 
@@ -70,22 +66,23 @@ def finite_differences(tree: Any, loss: Any, h: float = 1e-5) -> Any:
 
 @pytest.fixture(scope="module")
 def tree() -> Any:
-    return params(TINY)
+    return params(ONE_BLOCK)
 
 
 @pytest.fixture(scope="module")
 def batch(tree: Any) -> Batch:
     """Sampled from slightly other parameters, so that ratios are not 1."""
-    other = jax.tree.map(lambda a, b: a + 0.1 * b, tree, params(TINY, seed=1))
-    return sampled_batch(TINY, other, rows=4, width=3, new=3)
+    other = jax.tree.map(lambda a, b: a + 0.1 * b, tree, params(ONE_BLOCK, seed=1))
+    return sampled_batch(ONE_BLOCK, other, rows=4, width=3, new=3)
 
 
 def flat(tree: Any) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
-def test_grpo_is_the_formula_of_tinker_cookbook_and_the_gradient_that_of_float64(tree: Any) -> None:
+def test_grpo_is_the_formula_of_tinker_cookbook_and_the_gradient_that_of_float64() -> None:
     """A_i = r_i - mean of its group; loss -Σ exp(lp - lp_old) A over action tokens, as a sum."""
+    tree = params(TINY)
     other = jax.tree.map(lambda a, b: a + 0.1 * b, tree, params(TINY, seed=1))
     drawn = sampled_batch(TINY, other, rows=4, width=3, new=3, seed=5)
     rewards, groups = np.array([1.0, 0.0, 0.25, 1.0]), np.array([0, 0, 1, 1])
@@ -100,7 +97,7 @@ def test_grpo_is_the_formula_of_tinker_cookbook_and_the_gradient_that_of_float64
             TINY, exact, texts, actions, old, formula, temperature=0.8, forbidden=(0,)
         )
 
-    options = {"denominator": 1.0, "temperature": 0.8}
+    options = {"denominator": 1.0, "temperature": 0.8, "config": TINY}
     _, metrics = updated(tree, batch, **options)
     wanted = finite_differences(tree, loss)
     exact = jax.tree.map(lambda array: np.array(array, np.float64), tree)
@@ -123,17 +120,12 @@ def test_grpo_is_the_formula_of_tinker_cookbook_and_the_gradient_that_of_float64
     assert result.passed, result
 
 
-@pytest.mark.parametrize(("micro_batches", "denominator"), [(4, "tokens"), (2, "sequences")])
-def test_micro_batches_change_nothing(
-    tree: Any, batch: Batch, micro_batches: int, denominator: Any
-) -> None:
+def test_micro_batches_change_nothing(tree: Any, batch: Batch) -> None:
     actions = batch.actions.copy()
     actions[0] = False  # micro-batches of unequal token counts
     batch = batch._replace(actions=actions)
-    whole, told = updated(tree, batch, denominator=denominator)
-    parts, told_in_parts = updated(
-        tree, batch, denominator=denominator, micro_batches=micro_batches
-    )
+    whole, told = updated(tree, batch, denominator="sequences")
+    parts, told_in_parts = updated(tree, batch, denominator="sequences", micro_batches=4)
     np.testing.assert_allclose(flat(parts.params), flat(whole.params), rtol=0, atol=1e-6)
     for name, a, b in zip(told._fields, told, told_in_parts, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=name)
@@ -174,7 +166,7 @@ def test_padding_tokens_change_nothing(tree: Any, batch: Batch) -> None:
 
 
 def test_sampler_and_trainer_agree_only_if_both_heed_the_forbidden(tree: Any) -> None:
-    fresh = sampled_batch(TINY, tree, rows=16)
+    fresh = sampled_batch(ONE_BLOCK, tree, rows=16)
     _, agreed = updated(tree, fresh)
     assert float(agreed.disagreement) < 1e-5
     _, apart = updated(tree, fresh, forbidden=())
@@ -185,7 +177,7 @@ def test_metrics_are_those_of_numpy(tree: Any, batch: Batch) -> None:
     _, told = updated(tree, batch, denominator="sequences")
     mask = batch.mask
     positions = np.maximum(np.cumsum(mask, 1) - 1, 0).astype(np.int32)
-    logits = jax.jit(trainer.decoder(TINY).apply)(tree, batch.tokens, positions, mask)
+    logits = jax.jit(trainer.decoder(ONE_BLOCK).apply)(tree, batch.tokens, positions, mask)
     every = np.asarray(trainer.log_distribution(logits, forbidden=(0,)), np.float64)[:, :-1]
     kept = batch.actions[:, 1:]
     lp = np.take_along_axis(every, batch.tokens[:, 1:, None], -1)[..., 0][kept]
@@ -284,14 +276,16 @@ def test_supervised_batches_lower_the_likelihood_of_nothing_else(tree: Any) -> N
     exact = jax.tree.map(lambda array: np.array(array, np.float64), tree)
     total = 0.0
     for prompt, answer in zip(prompts, answers, strict=True):
-        every = log_probs(sequence_logits(TINY, exact, np.array(prompt + answer)), forbidden=(0,))
+        every = log_probs(
+            sequence_logits(ONE_BLOCK, exact, np.array(prompt + answer)), forbidden=(0,)
+        )
         total -= sum(every[len(prompt) - 1 + i, token] for i, token in enumerate(answer))
     np.testing.assert_allclose(told.loss, total / 5, rtol=1e-5)
 
 
 def test_one_trace_for_all_steps(tree: Any) -> None:
     traces = []
-    apply = trainer.decoder(TINY).apply
+    apply = trainer.decoder(ONE_BLOCK).apply
 
     def counted(*arguments: Any) -> Any:
         traces.append(1)
@@ -300,16 +294,15 @@ def test_one_trace_for_all_steps(tree: Any) -> None:
     step = trainer.make_train_step(counted, ADAM, losses.policy_gradient, forbidden=(0,))
     state = trainer.init_state(jax.tree.map(jnp.copy, tree), ADAM)
     for seed in range(3):
-        state, _ = step(state, sampled_batch(TINY, state.params, rows=4, seed=seed))
+        state, _ = step(state, sampled_batch(ONE_BLOCK, state.params, rows=4, seed=seed))
     assert len(traces) == 1
     assert int(state.step) == 3
 
 
 def test_the_state_that_goes_in_is_reused(tree: Any, batch: Batch) -> None:
     copied = jax.tree.map(jnp.copy, tree)
-    step = compiled_step(
-        (("forbidden", (0,)), ("loss", losses.policy_gradient), ("optimizer", DESCENT))
-    )
+    apply = trainer.decoder(ONE_BLOCK).apply
+    step = trainer.make_train_step(apply, DESCENT, losses.policy_gradient, forbidden=(0,))
     step(trainer.init_state(copied, DESCENT), batch)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(copied))
 
@@ -331,10 +324,10 @@ def test_bad_options_are_refused(
         updated(tree, batch, **options)
 
 
-def test_a_batch_refuses_what_would_be_trained_and_is_no_number(tree: Any) -> None:
+def test_a_batch_refuses_what_would_be_trained_and_is_no_number() -> None:
     prompts = trainer.pad_prompts([[3], [4]], 2)
-    sample = trainer.make_sampler(trainer.decoder(TINY), max_prompt=2, max_new=2, end_tokens=(1,))
-    samples = sample(tree, prompts, jax.random.key(0))
+    nothing = np.zeros((2, 2), np.int32)
+    samples = trainer.Samples(nothing, nothing.astype(np.float32), nothing[0] + 2, nothing[0])
     with pytest.raises(ValueError, match="advantages must be finite; row 1: nan"):
         trainer.rollout_batch(prompts, samples, np.array([1.0, np.nan]))
     masked = trainer.rollout_batch(

@@ -79,5 +79,5 @@ def reasoning_gym_tasks(
             kind = entry["metadata"]["source_dataset"]
             yield Question(f"{kind}/{place}", f"{before}{entry['question']}{after}", entry, kind)
 
-    lists = divide(questions(), num_train, num_held_out, what="reasoning-gym", patience=90)
+    lists = divide(questions(), num_train, num_held_out, what="reasoning-gym")
     return Split(*(question_set(found, score) for found in lists))

@@ -33,7 +33,7 @@ def is_held_out(text: str) -> bool:
 
 
 def divide(
-    drawn: Iterable[Question], num_train: int, num_held_out: int, *, what: str, patience: int = 200
+    drawn: Iterable[Question], num_train: int, num_held_out: int, *, what: str
 ) -> tuple[list[Question], list[Question]]:
     """Sort questions into two lists of different ones, as many as wanted.
 
@@ -42,7 +42,6 @@ def divide(
         num_train: length of the first list.
         num_held_out: length of the second list.
         what: names the source in the error.
-        patience: how many draws may bring nothing for each question that is wanted.
 
     Raises:
         ValueError: the source has too few different questions.
@@ -50,17 +49,20 @@ def divide(
     lists: tuple[list[Question], list[Question]] = ([], [])
     wanted = (num_train, num_held_out)
     texts: set[str] = set()
-    left = patience * (num_train + num_held_out) + 10_000
+    fruitless = 0
     for question in drawn:
         if all(len(found) >= count for found, count in zip(lists, wanted, strict=True)):
             break
         part = is_held_out(question.text)
-        left -= 1
-        if left < 0:
-            break
         if question.text not in texts and len(lists[part]) < wanted[part]:
             texts.add(question.text)
             lists[part].append(question)
+            fruitless = 0
+            continue
+        # Were one of n questions left, ten n draws would miss it once in 20,000 times.
+        fruitless += 1
+        if fruitless > 10 * HELD_OUT_OF * (len(texts) + 100):
+            break
     for found, count, name in zip(lists, wanted, ("to train on", "held out"), strict=True):
         if len(found) < count:
             raise ValueError(
