@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import NamedTuple
 
 from advlib.adapters._report import FormatError
@@ -32,11 +32,20 @@ class Found(NamedTuple):
         files: files to read, in order, each once.
         named: those that were named one by one; in a folder a file may turn out to be no rollouts.
         ignored: files that were left alone, with the reason.
+        left_out: a folder of which no file is taken, None for none.
     """
 
     files: list[str]
     named: set[str]
     ignored: dict[str, str]
+    left_out: PathLike | None = None
+
+    def takes(self, path: str) -> bool:
+        """Whether a path is outside the folder that is left out."""
+        if self.left_out is None:
+            return True
+        folder = os.path.join(os.path.realpath(self.left_out), "")
+        return not os.path.realpath(path).startswith(folder)
 
 
 def find(paths: PathLike | Iterable[PathLike], *, leave_out: PathLike | None = None) -> Found:
@@ -46,24 +55,23 @@ def find(paths: PathLike | Iterable[PathLike], *, leave_out: PathLike | None = N
         paths: one path or several. A folder stands for every `*.jsonl`, `*.jsonl.gz` and
             `*.jsonl.zst` below it, sorted, hidden ones aside. A pattern (`*`, `?`, `[`) that is
             no file's name stands for its matches, sorted.
-        leave_out: a folder of which no file is taken but those that are named one by one.
+        leave_out: a folder of which no file is taken, such as the one that is written to.
 
     Raises:
         FileNotFoundError: a path does not exist, or a pattern matches nothing.
         FormatError: a folder holds no such file, there is no path at all, or a path is a pipe.
     """
-    found = Found([], set(), {})
+    found = Found([], set(), {}, leave_out)
     seen: set[str] = set()
-    outside = None if leave_out is None else os.path.join(os.path.realpath(leave_out), "")
 
-    def take(path: str, *, named: bool = False) -> None:
+    def take(path: str) -> None:
         if not os.path.isfile(path):
             raise FormatError(f"{path}: a pipe or device cannot be read twice: save it to a file")
         if path.encode("utf-8", "ignore").decode() != path:
             told = repr(path)[1:-1]
             raise FormatError(f"{told}: a file's name is not UTF-8, and a table cannot hold it")
         real = os.path.realpath(path)
-        if outside is not None and not named and real.startswith(outside):
+        if not found.takes(path):
             found.ignored[path] = "in the folder that is written to"
         elif real not in seen:
             seen.add(real)
@@ -74,7 +82,7 @@ def find(paths: PathLike | Iterable[PathLike], *, leave_out: PathLike | None = N
             _walk(path, take, found)
         elif os.path.exists(path):
             found.named.add(path)
-            take(path, named=True)
+            take(path)
         else:
             matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
             if not matches:
@@ -124,9 +132,7 @@ def _walk(folder: str, take: Callable[[str], None], found: Found) -> None:
             if name.startswith(".") or not name.endswith(SUFFIXES):
                 continue
             path = os.path.join(root, name)
-            why = _no_rollouts(name)
-            if name == "journal.jsonl" and "run.json" in names:
-                why = "the journal of a grading"
+            why = _no_rollouts(name, names)
             if why is None:
                 take(path)
             else:
@@ -135,7 +141,9 @@ def _walk(folder: str, take: Callable[[str], None], found: Found) -> None:
         raise FormatError(f"{folder}: no {', '.join('*' + s for s in SUFFIXES)} in this folder")
 
 
-def _no_rollouts(name: str) -> str | None:
+def _no_rollouts(name: str, beside: Container[str]) -> str | None:
+    if name == "journal.jsonl" and "run.json" in beside:
+        return "the journal of a grading"
     plain = plain_name(name)
     return next((why for end, why in _NO_ROLLOUTS.items() if plain.endswith(end)), None)
 
@@ -153,6 +161,6 @@ def companions(path: str, format: str) -> list[str]:
         return [
             os.path.join(folder, name)
             for name in names
-            if name.endswith(SUFFIXES) and _no_rollouts(name) is None
+            if name.endswith(SUFFIXES) and _no_rollouts(name, names) is None
         ]
     return []

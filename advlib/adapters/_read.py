@@ -167,7 +167,7 @@ def read_files(
         if one.format is None and (path in found.named or len(wanted) == 1):
             raise FormatError(_unknown(one, wanted))
         for companion in companions(path, one.format or "") if join else ():
-            if (real := os.path.realpath(companion)) not in seen:
+            if (real := os.path.realpath(companion)) not in seen and found.takes(companion):
                 seen.add(real)
                 paths.append(companion)
 

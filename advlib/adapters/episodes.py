@@ -157,8 +157,7 @@ def index_episodes(
         progress: as for :func:`read`.
         reward_key: as for :func:`read`.
         join: as for :func:`read`.
-        leave_out: a folder below which files are not looked for, such as the one that is written
-            to; a file that is named is read all the same.
+        leave_out: a folder of which no file is read, such as the one that is written to.
 
     Returns:
         An index, best used as a context manager.

@@ -143,6 +143,18 @@ class TestWhatComesOut:
         assert json.loads(other.out)["read"]["reported"]["annotation_joined"] > 0
         assert graded.outputs(tmp_path / "other") == first
 
+    def test_it_may_write_where_annotations_are_looked_for(self, cli, episodes, verdicts, tmp_path):
+        traces = tmp_path / "traces.jsonl"
+        traces.write_bytes(episodes.read_bytes())
+        folder = tmp_path / "annotations"
+        words = ("grade", traces, "-g", f"replay:{verdicts['rewards']}", "-o", folder, "-q")
+        for _ in range(2):
+            assert cli(*words) == (0, "", "")
+        assert recompute.verify([episodes], folder)["graded"] > 0
+        account = adapters.report(adapters.read(traces))
+        names = [Path(file.path).name for file in account.files]
+        assert names == ["traces.jsonl", "annotations.jsonl", "grades.jsonl"]
+
     def test_candidate_statistics_differ_from_those_of_traces(
         self, cli, episodes, verdicts, tmp_path
     ):
