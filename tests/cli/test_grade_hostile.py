@@ -190,7 +190,7 @@ class TestVerdicts:
         assert recompute_advantages(tmp_path / "out") == {"f1-t": -0.5, "p1-t": 0.5}
 
     @pytest.mark.parametrize(
-        "line", ["{broken", "[]", '{"labels": {}}', '{"group": 3}', "[" * 100_000, "\\ud800"]
+        "line", ["{broken", "[]", '{"labels": {}}', '{"group": [3]}', "[" * 100_000, "\\ud800"]
     )
     def test_a_replay_file_that_is_none(self, cli, source, tmp_path, line):
         replay = tmp_path / "replay.jsonl"
