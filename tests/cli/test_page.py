@@ -33,6 +33,7 @@ def test_there_are_examples_of_every_command():
         "calibrate",
         "grade",
         "report",
+        "experiment",
         "demo",
     }
 
@@ -52,7 +53,7 @@ def test_every_example_prints_what_the_page_shows(cli, checkout, monkeypatch):
 
 
 def test_every_option_is_on_the_page(cli):
-    for command in ("score", "inspect", "calibrate", "grade", "report"):
+    for command in ("score", "inspect", "calibrate", "grade", "report", "experiment"):
         options = set(re.findall(r"--[a-z][a-z-]+", cli(command, "--help").out)) - {"--help"}
         assert options, command
         missing = {option for option in options if option not in PAGE.read_text()}
