@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the command line knows the formats' names before it needs A
     import pyarrow as pa
 
 FORMATS = ("auto", "verifiers", "prime_rl", "nemo_gym", "graded_solutions", "advlib")
-ROWS = "Which rollouts, in which groups"  # a panel of the help
+ROWS, OUT = "Which rollouts, in which groups", "What comes out"  # panels of the help
 
 # What several commands ask in the same words.
 Paths = Annotated[list[str], typer.Argument(help="Files, folders or globs.", show_default=False)]
@@ -52,6 +52,12 @@ GroupBy = Annotated[
         help=r"Columns that together name a group. \[default: group]",
         rich_help_panel=ROWS,
     ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUT)
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print warnings only.", rich_help_panel=OUT)
 ]
 LONG = 32 << 20  # bytes from which reading takes long enough to show a bar
 

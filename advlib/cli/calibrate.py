@@ -6,14 +6,21 @@ from typing import Annotated
 
 import typer
 
-from advlib.cli._read import CountAsZero, Format, OnFailure, Paths, Reward, split
+from advlib.cli._read import (
+    OUT,
+    AsJson,
+    CountAsZero,
+    Format,
+    OnFailure,
+    Paths,
+    Quiet,
+    Reward,
+    split,
+)
 
 GATE_FAILED = 3
-_KERNEL, _GATE, _OUT = (
-    "Which kernels, and how to estimate",
-    "Checks that were agreed on beforehand",
-    "What comes out",
-)
+_KERNEL = "Which kernels, and how to estimate"
+_GATE = "Checks that were agreed on beforehand"
 
 
 def calibrate(
@@ -91,18 +98,14 @@ def calibrate(
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write .json.", rich_help_panel=_OUT),
+        typer.Option("--output", "-o", metavar="FILE", help="Write .json.", rich_help_panel=OUT),
     ] = None,
     html: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Write a report, .html.", rich_help_panel=_OUT),
+        typer.Option(metavar="FILE", help="Write a report, .html.", rich_help_panel=OUT),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_OUT)
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print warnings only.", rich_help_panel=_OUT)
-    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Say from graded rollouts whether a prompt kernel beats the mean of the others."""
     from advlib.cli import _calibration, _gate, _output, _policy, _show, _told

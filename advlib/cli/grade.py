@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from advlib.cli._read import ROWS, Format, Paths
+from advlib.cli._read import OUT, ROWS, AsJson, Format, Paths, Quiet
 
 TOO_MANY = 3  # the exit code, as of a gate that failed
-_GRADER, _CREDIT, _RUN, _OUT = "The grader", "The credit", "The run", "What comes out"
+_GRADER, _CREDIT, _RUN = "The grader", "The credit", "The run"
 
 
 def grade(
@@ -33,7 +33,7 @@ def grade(
             metavar="FOLDER",
             help="Where journal and annotations go; the same command goes on there.",
             show_default=False,
-            rich_help_panel=_OUT,
+            rich_help_panel=OUT,
         ),
     ],
     mode: Annotated[
@@ -195,13 +195,8 @@ def grade(
             rich_help_panel=_RUN,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_OUT)
-    ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", help="Print warnings only.", rich_help_panel=_OUT),
-    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Have a grader audit and rank groups of episodes, and write the credit of every trace."""
     from advlib.cli import _grading, _grading_summary, _show

@@ -6,9 +6,17 @@ from typing import Annotated
 
 import typer
 
-from advlib.cli._read import CountAsZero, Format, GroupBy, OnFailure, Reward, split
-
-_OUT = "What comes out"
+from advlib.cli._read import (
+    OUT,
+    AsJson,
+    CountAsZero,
+    Format,
+    GroupBy,
+    OnFailure,
+    Quiet,
+    Reward,
+    split,
+)
 
 
 def report(
@@ -25,18 +33,14 @@ def report(
     count_as_zero: CountAsZero = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write .json.", rich_help_panel=_OUT),
+        typer.Option("--output", "-o", metavar="FILE", help="Write .json.", rich_help_panel=OUT),
     ] = None,
     html: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Write a page, .html.", rich_help_panel=_OUT),
+        typer.Option(metavar="FILE", help="Write a page, .html.", rich_help_panel=OUT),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_OUT)
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print warnings only.", rich_help_panel=_OUT)
-    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Say what became of every rollout, and what the score is without those that failed."""
     from advlib.cli import _experiment_report, _output, _policy, _report_told, _reporting, _show

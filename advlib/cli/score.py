@@ -6,7 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from advlib.cli._read import ROWS, CountAsZero, Format, GroupBy, OnFailure, Paths, Reward, split
+from advlib.cli._read import (
+    OUT,
+    ROWS,
+    AsJson,
+    CountAsZero,
+    Format,
+    GroupBy,
+    OnFailure,
+    Paths,
+    Quiet,
+    Reward,
+    split,
+)
 
 # Named here too, so that --help does without what computes them.
 NAMES = (
@@ -20,7 +32,7 @@ NAMES = (
     "gar",
     "rank_margin",
 )
-_ESTIMATOR, _OUT = "Of the estimator", "What comes out"
+_ESTIMATOR = "Of the estimator"
 
 
 def score(
@@ -119,16 +131,11 @@ def score(
             "-o",
             metavar="FILE",
             help="Write a .parquet, .jsonl, .jsonl.gz or .jsonl.zst.",
-            rich_help_panel=_OUT,
+            rich_help_panel=OUT,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_OUT)
-    ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", help="Print warnings only.", rich_help_panel=_OUT),
-    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Turn the rewards of rollout files into advantages."""
     from advlib.cli import _policy, _scoring, _show
