@@ -40,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except KeyboardInterrupt as stop:
         told = str(stop) or "interrupted; no unfinished file is left behind"
-        return _say(told, INTERRUPTED)
+        code = _say(told, INTERRUPTED)
+        if arguments is None:
+            # At once: to take XLA down in the middle of its work crashes, with another exit code.
+            os._exit(code)
+        return code
     except BrokenPipeError:
         _abandon_stdout()
         return _say("stdout was closed before everything was printed", REFUSED)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from advlib.cli import _experiment_plots, _experiment_told, _html
+from advlib.experiments._folder import read_json
 
 GOOD = {"validated": "gate passed", "failed": "gate failed"}
 
@@ -24,7 +25,7 @@ def page(record: Mapping[str, Any], folder: Path) -> str:
     told = _experiment_told
     plots = list(_experiment_plots.plots(record, folder))
     timing = folder / "timing.json"
-    times = json.loads(timing.read_text("utf-8")) if timing.exists() else {}
+    times = read_json(timing) if timing.exists() else {}
     heads, kinds = told.kinds(record)
     return _html.page(
         "experiment.html",

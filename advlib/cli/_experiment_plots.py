@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from advlib.cli import _svg
 from advlib.cli._html import Plot
 from advlib.cli._show import number
+from advlib.experiments._folder import read_lines
 
 WINDOW = 10  # steps that a point of a curve is the mean of
 CURVES = (
@@ -142,7 +142,7 @@ def _smooth(values: Iterable[float], window: int = WINDOW) -> np.ndarray:
 def _steps(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return read_lines(path)
 
 
 def _float(value: Any) -> float:

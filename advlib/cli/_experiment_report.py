@@ -69,6 +69,8 @@ def report(
             _output.write_text(html, page(record, Path(folder)))
         if not (as_json or quiet):
             _experiment_told.show(record, folder)
+    except SpecError as error:
+        raise Refusal(str(error)) from error
     except KeyError as error:
         raise Refusal(
             f"{record_path}: has no {error}: another version of advlib wrote it"

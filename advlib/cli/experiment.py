@@ -96,9 +96,15 @@ def _run(wanted: Spec, output: Path, folder: Path, *, resume: bool, quiet: bool)
 def write_page(record: dict[str, Any], folder: Path) -> None:
     """Writes ``report.html`` into the folder of a run."""
     from advlib.cli import _output
+    from advlib.cli._errors import Refusal
     from advlib.cli._experiment_page import page
+    from advlib.experiments import SpecError
 
-    _output.write_text(str(folder / "report.html"), page(record, folder))
+    try:
+        text = page(record, folder)
+    except SpecError as error:
+        raise Refusal(str(error)) from error
+    _output.write_text(str(folder / "report.html"), text)
 
 
 def _expectations(wanted: Spec) -> None:

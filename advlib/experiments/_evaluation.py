@@ -11,10 +11,10 @@ import numpy as np
 
 from advlib.experiments._calibration import answers, counts
 from advlib.experiments._checking import START
-from advlib.experiments._folder import json_lines, load_params, write
+from advlib.experiments._folder import json_lines, load_params, read_lines, write
 from advlib.experiments._revisions import code_hash
-from advlib.experiments._training import lines
 from advlib.experiments._work import Work, draw
+from advlib.experiments.reading import SpecError
 from advlib.trainer.environments import score_all
 
 
@@ -73,7 +73,11 @@ def evaluator(work: Work) -> dict[str, Any]:
 
 def item_scores(work: Work, arm: str, seed: int | None) -> dict[str, float | None]:
     """Scores by id of the item; None where it was not measured."""
-    return {row["id"]: row["score"] for row in lines(_path(work, arm, seed))}
+    path = _path(work, arm, seed)
+    try:
+        return {row["id"]: row["score"] for row in read_lines(path)}
+    except KeyError as error:
+        raise SpecError(f"{path} is damaged: a line has no {error}") from None
 
 
 def _path(work: Work, arm: str, seed: int | None) -> Path:

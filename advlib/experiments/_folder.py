@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class Folder:
         if known.exists():
             if not resume:
                 raise SpecError(f"{self.path} holds an experiment; resume it, or name another")
-            if known.read_text("utf-8") != spec_text:
+            if known.read_bytes() != spec_text.encode():
                 raise SpecError(f"{self.path} holds the experiment of another spec")
             return
         # A run killed while it wrote its spec has left a part of it, and nothing to lose.
@@ -56,8 +57,7 @@ class Folder:
         if not where.exists():
             write(where, json_text(run()))
         # Read back even when just written, so that a resumed run sees the same numbers.
-        found: dict[str, Any] = json.loads(where.read_text("utf-8"))
-        return found
+        return read_json(where)
 
     def time(self, name: str, seconds: float) -> None:
         """Add to the seconds of a part; times stand apart from what is compared."""
@@ -75,7 +75,7 @@ class Folder:
 
     def _timing(self) -> dict[str, Any]:
         path = self.path / "timing.json"
-        return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
+        return read_json(path) if path.exists() else {}
 
     def _number(self, name: str) -> str:
         return f"{STAGES.index(name.partition('/')[0]) + 1:02d}"
@@ -90,6 +90,39 @@ def write(path: Path, data: str | bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read an object that :func:`write` wrote.
+
+    Raises:
+        SpecError: it is damaged: what is written here is there whole or not at all.
+    """
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise SpecError(f"{path} is damaged: {error}") from None
+    if not isinstance(found, dict):
+        raise SpecError(f"{path} is damaged: it holds no object")
+    return found
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read the objects of a file of JSON lines.
+
+    Raises:
+        SpecError: a line is no object.
+    """
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            one = json.loads(line)
+        except ValueError as error:
+            raise SpecError(f"{path}:{number} is damaged: {error}") from None
+        if not isinstance(one, dict):
+            raise SpecError(f"{path}:{number} is damaged: it holds no object")
+        found.append(one)
+    return found
 
 
 def json_text(value: Any) -> str:
@@ -137,16 +170,19 @@ def load_params(path: Path, like: Any) -> Any:
     """Read parameters back into the structure of others.
 
     Raises:
-        ValueError: names, shapes or dtypes are not those of ``like``.
+        SpecError: it is damaged, or names, shapes or dtypes are not those of ``like``.
     """
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise SpecError(f"{path} is damaged: {error}") from None
     wanted, read = named(like), []
     for name, array in wanted.items():
         found = arrays.get(name)
         stored = _storable(array)
         if found is None or found.shape != stored.shape or found.dtype != stored.dtype:
-            raise ValueError(f"{path}: {name} must be {array.dtype} of shape {array.shape}")
+            raise SpecError(f"{path}: {name} must be {array.dtype} of shape {array.shape}")
         read.append(jax.numpy.asarray(found.view(array.dtype)))
     return jax.tree.unflatten(jax.tree.structure(like), read)
 

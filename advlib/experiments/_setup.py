@@ -115,11 +115,18 @@ def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
         )
     order = np.random.default_rng([spec.calibration.seed, 3]).permutation(size).tolist()
     cut = spec.calibration.tasks
-    parts = (
-        Some(split.train, tuple(sorted(order[cut:]))),
-        Some(split.train, tuple(sorted(order[:cut]))),
-        Some(split.held_out, tuple(range(items))),
-    )
+    calibration = Some(split.train, tuple(sorted(order[:cut])))
+    # A question that stands twice in a file must not be in both parts.
+    known = {_bare(question) for question in calibration.prompts(range(cut))}
+    rest = sorted(order[cut:])
+    others = zip(rest, split.train.prompts(rest), strict=True)
+    train = Some(split.train, tuple(place for place, one in others if _bare(one) not in known))
+    if len(train) < most:
+        raise SpecError(
+            f"{len(train)} different training questions are left by the calibration, and a step "
+            f"takes {most}"
+        )
+    parts = (train, calibration, Some(split.held_out, tuple(range(items))))
     asked = [part.prompts(range(len(part))) for part in parts]
     _check_apart(asked[0] + asked[1], asked[2])
     for question in (question for part in asked for question in part):
@@ -146,14 +153,19 @@ def _check_answers(questions: list[Question], tokenizer: Tokenizer, room: int) -
 
 
 def _check_apart(trained: list[Question], examined: list[Question]) -> None:
-    known = {question.text for question in trained}
-    both = [question for question in examined if question.text in known]
+    known = {_bare(question) for question in trained}
+    both = [question for question in examined if _bare(question) in known]
     if both:
         raise SpecError(
             f"{len(both)} items of the evaluation are training questions too, {both[0].id!r} first"
         )
     if len({question.id for question in examined}) < len(examined):
         raise SpecError("items of the evaluation must have ids of their own")
+
+
+def _bare(question: Question) -> str:
+    """The text without what white space alone makes different."""
+    return " ".join(question.text.split())
 
 
 def _policy(spec: Spec, given: Given) -> tuple[Policy, Any, Tokenizer]:

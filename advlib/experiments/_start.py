@@ -50,7 +50,11 @@ def restored(work: Work, record: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """
     params = load_params(work.start_params(), work.setup.params)
     digest = params_hash(params)
-    reference = np.load(work.folder.path / "start" / "outputs.npy", allow_pickle=False)
+    path = work.folder.path / "start" / "outputs.npy"
+    try:
+        reference = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise SpecError(f"{path} is damaged: {error}") from None
     error = float(np.abs(fixed_outputs(work, params) - reference).max())
     same = digest == record["params_sha256"]
     return params, {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import statistics
 import time
 from pathlib import Path
@@ -14,9 +13,10 @@ import numpy as np
 from advlib import diagnostics
 from advlib.experiments import gate
 from advlib.experiments._estimators import arm_advantages
-from advlib.experiments._folder import save_params
+from advlib.experiments._folder import read_lines, save_params
 from advlib.experiments._start import restored
 from advlib.experiments._work import Work, draw
+from advlib.experiments.reading import SpecError
 from advlib.experiments.spec import Arm, Kernel
 from advlib.trainer import TrainingStopped, TrainSettings, question_order, train
 from advlib.trainer.environments import score_all
@@ -43,7 +43,26 @@ def train_arm(
         checkpoint_every=CHECKPOINT_EVERY,
         keep_checkpoints=1,
     )
-    judged = gate.kernel_arm(spec)
+    begun = (directory / "checkpoints").exists()
+    try:
+        return _trained(work, params, arm, settings, directory, kernel)
+    except (ValueError, FileNotFoundError) as error:
+        if not begun:
+            raise
+        raise SpecError(
+            f"{directory} is damaged: {error}; without it, the arm is trained from its start"
+        ) from error
+
+
+def _trained(
+    work: Work,
+    params: Any,
+    arm: Arm,
+    settings: TrainSettings,
+    directory: Path,
+    kernel: Kernel | None,
+) -> Any:
+    judged = gate.kernel_arm(work.spec)
     return train(
         work.setup.policy,
         params,
@@ -76,7 +95,7 @@ def pilot(work: Work, start: dict[str, Any], kernel: Kernel | None) -> dict[str,
             why = f"{arm.name}, step {stopped.step}: {stopped.reason}"
             return {"arms": found, "stopped": why, "gate": None}
         spent = time.perf_counter() - begun
-        steps = lines(directory / "metrics.jsonl")
+        steps = read_lines(directory / "metrics.jsonl")
         found[arm.name] = {"restoration": same, **_executed(steps)}
         taken = [sum(v for k, v in row.items() if k != "step") for row in _times(directory)]
         usual = statistics.median(taken[1:]) if len(taken) > 1 else spent
@@ -145,7 +164,7 @@ def run_arm(
     except TrainingStopped as stopped:
         why = f"step {stopped.step}: {stopped.reason}"
         return {**base, "finished": False, "reason": why}
-    steps = lines(directory / "metrics.jsonl")
+    steps = read_lines(directory / "metrics.jsonl")
     return {
         **base,
         "finished": True,
@@ -157,11 +176,6 @@ def run_arm(
         "reward_first": mean(step["reward"] for step in steps[:LAST]),
         "reward_last": mean(step["reward"] for step in steps[-LAST:]),
     }
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON-lines file."""
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 def mean(values: Any) -> float | None:
@@ -221,7 +235,7 @@ def _order(work: Work, seed: int) -> str:
 
 
 def _times(directory: Path) -> list[dict[str, float]]:
-    return lines(directory / "times.jsonl")
+    return read_lines(directory / "times.jsonl")
 
 
 def _time_evaluation(work: Work, start: dict[str, Any]) -> float:

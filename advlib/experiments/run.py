@@ -18,6 +18,7 @@ from advlib.experiments._calibration import calibrate
 from advlib.experiments._checking import START, expected_power, needed_items
 from advlib.experiments._evaluation import evaluate, evaluated, evaluator, item_scores
 from advlib.experiments._folder import Folder, json_text, plain, write
+from advlib.experiments._lock import locked
 from advlib.experiments._preflight import forced, preflight
 from advlib.experiments._revisions import changes, revisions
 from advlib.experiments._setup import Given, set_up
@@ -61,8 +62,8 @@ def run_experiment(
         The record, as ``record.json`` holds it.
 
     Raises:
-        SpecError: the design cannot do what it is for, the folder holds something else, or versions
-            changed since the run began.
+        SpecError: the design cannot do what it is for, the folder holds something else or something
+            damaged, another process runs in it, or versions changed since the run began.
         ImportError: an optional package is missing; names the extra.
         OSError: a file cannot be written.
     """
@@ -72,12 +73,10 @@ def run_experiment(
     # Before anything is written: a spec may name files that are not there.
     setup = set_up(spec, folder=Path(folder), given=given or Given())
     work = begin_work(spec, setup, place, told=say, progress=progress)
-    place.begin(spec_json(spec), resume=resume)
-    stages: dict[str, Any] = {}
-    for name, record in _stages(work):
-        stages[name] = record
-    record = _record(work, stages)
-    write(place.path / "record.json", json_text(record))
+    with locked(place.path):
+        place.begin(spec_json(spec), resume=resume)
+        record = _record(work, dict(_stages(work)))
+        write(place.path / "record.json", json_text(record))
     return plain(record)
 
 

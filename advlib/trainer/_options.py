@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 
 __all__ = ["count", "dtype_of", "needed", "promoting", "shared", "token_ids"]
 
@@ -47,8 +48,16 @@ def needed(module: str, purpose: str, extra: str = "train") -> ModuleType:
 
 
 def dtype_of(value: Any) -> Any:
-    """A dtype from its name, from itself or from NumPy's scalar type; None stays."""
-    return None if value is None else jax.numpy.dtype(value)
+    """A dtype to compute in, from its name, from itself or from NumPy's scalar type; None stays."""
+    if value is None:
+        return None
+    try:
+        dtype = jnp.dtype(value)
+    except TypeError:
+        dtype = None
+    if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"compute_dtype must be such as 'bfloat16'; got {value!r}")
+    return dtype
 
 
 def shared(build: Callable[..., Made]) -> Callable[..., Made]:

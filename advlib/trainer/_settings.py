@@ -63,8 +63,13 @@ class TrainSettings(NamedTuple):
 
 def check_settings(settings: TrainSettings) -> None:
     """Refuse settings out of range that no sampler and no step would see."""
-    for name in ("steps", "questions_per_step", "group_size", "checkpoint_every"):
+    for name in (
+        "steps", "questions_per_step", "group_size", "checkpoint_every", "keep_checkpoints"
+    ):  # fmt: skip
         count(name, getattr(settings, name), 1)
+    if count("seed", settings.seed, 0) >= 2**32:
+        # Of a larger one the random keys see the last 32 bits alone.
+        raise ValueError(f"seed must be below 2**32; got {settings.seed}")
     if not _checks.number("temperature", settings.temperature, 0.0) > 0:
         raise ValueError("temperature must be above 0: the greedy answer has no gradient to follow")
 

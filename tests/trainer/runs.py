@@ -21,6 +21,7 @@ from advlib import trainer
 from advlib.trainer import Rollouts, TrainSettings
 from advlib.trainer.environments import Question, Score, question_set
 from tests.trainer.small import BYTES, TOKENIZER
+from tests.trainer.small import params as small_params
 
 SETTINGS = TrainSettings(
     steps=6,
@@ -63,7 +64,6 @@ def optimizer() -> Any:
 
 def run(folder: Path, *, scorer: Any = score, params: Any = None, **options: Any) -> Any:
     """Train on the questions; options go to ``train``."""
-    import jax
 
     policy = trainer.decoder(BYTES)
     chosen = {
@@ -76,7 +76,7 @@ def run(folder: Path, *, scorer: Any = score, params: Any = None, **options: Any
         "tensorboard": False,
         **options,
     }
-    start = policy.init(jax.random.key(0)) if params is None else params
+    start = small_params(BYTES) if params is None else params
     return trainer.train(policy, start, question_set(QUESTIONS, scorer), directory=folder, **chosen)
 
 

@@ -63,6 +63,7 @@ class TestMeasurements:
             (Score(None, "the sandbox is down"), "the sandbox is down"),
             (float("nan"), "gave nan"),
             (float("inf"), "gave inf"),
+            (-1e300, "gave -1e+300, more than float32 holds"),
             ("1", "gave str, not a number"),
             (Decimal(1), "gave Decimal, not a number"),
             (RuntimeError("timed out"), "RuntimeError: timed out"),

@@ -79,8 +79,8 @@ def test_steps_on_eight_devices_are_those_of_one(shard: int, micro_batches: int)
 
 def test_samples_on_eight_devices_are_those_of_one() -> None:
     mesh, tree, policy = trainer.make_mesh(4), params(BYTES), trainer.decoder(BYTES)
-    prompts = ragged_prompts(16, 6, 256)
-    options = {"max_prompt": 6, "max_new": 5, "end_tokens": (258,), "forbidden": (256, 257)}
+    prompts = ragged_prompts(8, 6, 256)
+    options = {"max_prompt": 6, "max_new": 8, "end_tokens": (258,), "forbidden": (256, 257)}
     one = trainer.make_sampler(policy, **options)(tree, prompts, jax.random.key(1))
     many = trainer.make_sampler(policy, mesh=mesh, **options)(
         trainer.place_state(tree, mesh),

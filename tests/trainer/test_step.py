@@ -166,7 +166,7 @@ def test_padding_tokens_change_nothing(tree: Any, batch: Batch) -> None:
 
 
 def test_sampler_and_trainer_agree_only_if_both_heed_the_forbidden(tree: Any) -> None:
-    fresh = sampled_batch(ONE_BLOCK, tree, rows=16)
+    fresh = sampled_batch(ONE_BLOCK, tree, rows=4, width=3, new=3, seed=2)
     _, agreed = updated(tree, fresh)
     assert float(agreed.disagreement) < 1e-5
     _, apart = updated(tree, fresh, forbidden=())
@@ -294,7 +294,9 @@ def test_one_trace_for_all_steps(tree: Any) -> None:
     step = trainer.make_train_step(counted, ADAM, losses.policy_gradient, forbidden=(0,))
     state = trainer.init_state(jax.tree.map(jnp.copy, tree), ADAM)
     for seed in range(3):
-        state, _ = step(state, sampled_batch(ONE_BLOCK, state.params, rows=4, seed=seed))
+        state, _ = step(
+            state, sampled_batch(ONE_BLOCK, state.params, rows=4, width=3, new=3, seed=seed)
+        )
     assert len(traces) == 1
     assert int(state.step) == 3
 

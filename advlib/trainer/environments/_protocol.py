@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 class Question(NamedTuple):
     """One prompt of an environment.
@@ -113,7 +115,7 @@ def as_score(value: Any) -> Score:
         value: a :class:`Score`, a number, a boolean, or None.
 
     Returns:
-        A :class:`Score` whose reward is a finite float or None with a reason.
+        A :class:`Score` whose reward is a float that float32 holds, or None with a reason.
     """
     given = value if isinstance(value, Score) else Score(value)
     reward: Any = given.reward
@@ -125,7 +127,10 @@ def as_score(value: Any) -> Score:
         return Score(None, f"the scorer gave {type(reward).__name__}, not a number")
     if not isfinite(reward):
         return Score(None, f"the scorer gave {float(reward)}")
-    return Score(float(reward), given.reason)
+    number = float(reward)
+    if abs(number) > LARGEST:
+        return Score(None, f"the scorer gave {number:g}, more than float32 holds")
+    return Score(number, given.reason)
 
 
 @dataclass(frozen=True)
