@@ -173,7 +173,7 @@ def load_params(path: Path, like: Any) -> Any:
         SpecError: it is damaged, or names, shapes or dtypes are not those of ``like``.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise SpecError(f"{path} is damaged: {error}") from None

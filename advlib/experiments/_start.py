@@ -52,9 +52,10 @@ def restored(work: Work, record: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     digest = params_hash(params)
     path = work.folder.path / "start" / "outputs.npy"
     try:
-        reference = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise SpecError(f"{path} is damaged: {error}") from None
+        with path.open("rb") as file:
+            reference = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError) as damage:
+        raise SpecError(f"{path} is damaged: {damage}") from None
     error = float(np.abs(fixed_outputs(work, params) - reference).max())
     same = digest == record["params_sha256"]
     return params, {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -173,44 +174,44 @@ def train(
     # The step reuses the memory of its state, and the caller keeps what he gave.
     state = place_state(init_state(jax.tree.map(jnp.copy, params), optimizer), mesh)
     key, start, written, timed = jax.random.key(settings.seed), 0, 0, 0
-    checkpoints = Checkpoints(folder / "checkpoints", keep=settings.keep_checkpoints)
-    last = checkpoints.latest() if resume else None
-    if last is not None:
-        facts = checkpoints.facts(last)
-        different = changed_settings(settings, facts["settings"])
-        if different:
-            raise ValueError(f"{folder} was run with other settings: {'; '.join(different)}")
-        state, key, _ = checkpoints.restore(last, state)
-        start, written, timed = last, facts["metrics_bytes"], facts["times_bytes"]
-    run = _Run(
-        environment, tokenizer, settings, sampler, update, advantages, features,
-        kernel_temperature, mesh, key,
-    )  # fmt: skip
-
-    files = _Files(folder, written, timed, start, tensorboard) if is_first_process() else None
-    with Bar(settings.steps, start, shown=progress and is_first_process()) as bar:
-        try:
-            for step in range(start, settings.steps):
-                done = _step(run, state, step)
-                state = done.state
-                reason = why_stopped(done.metrics, settings.loss_limit, limit)
-                if reason is not None:
-                    where = save_batch(folder, step, done.batch, done.rollouts)
-                    raise TrainingStopped(step, reason, where)
-                if files is not None:
-                    files.write(step, done.record, done.seconds)
-                bar.advance(done.record)
-                if (step + 1) % settings.checkpoint_every == 0 or step + 1 == settings.steps:
-                    facts = {
-                        "settings": settings._asdict(),
-                        "questions": (step + 1) * settings.questions_per_step,
-                        **(files.settled() if files is not None else {}),
-                    }
-                    checkpoints.save(step + 1, Checkpoint(state, key, facts))
-        finally:
-            checkpoints.close()
+    with ExitStack() as open_files:
+        checkpoints = Checkpoints(folder / "checkpoints", keep=settings.keep_checkpoints)
+        open_files.callback(checkpoints.close)
+        last = checkpoints.latest() if resume else None
+        if last is not None:
+            facts = checkpoints.facts(last)
+            different = changed_settings(settings, facts["settings"])
+            if different:
+                raise ValueError(f"{folder} was run with other settings: {'; '.join(different)}")
+            state, key, _ = checkpoints.restore(last, state)
+            start, written, timed = last, facts["metrics_bytes"], facts["times_bytes"]
+        run = _Run(
+            environment, tokenizer, settings, sampler, update, advantages, features,
+            kernel_temperature, mesh, key,
+        )  # fmt: skip
+        files = None
+        if is_first_process():
+            files = _Files(folder, written, timed, start, tensorboard, open_files)
+        bar = open_files.enter_context(
+            Bar(settings.steps, start, shown=progress and is_first_process())
+        )
+        for step in range(start, settings.steps):
+            done = _step(run, state, step)
+            state = done.state
+            reason = why_stopped(done.metrics, settings.loss_limit, limit)
+            if reason is not None:
+                where = save_batch(folder, step, done.batch, done.rollouts)
+                raise TrainingStopped(step, reason, where)
             if files is not None:
-                files.close()
+                files.write(step, done.record, done.seconds)
+            bar.advance(done.record)
+            if (step + 1) % settings.checkpoint_every == 0 or step + 1 == settings.steps:
+                facts = {
+                    "settings": settings._asdict(),
+                    "questions": (step + 1) * settings.questions_per_step,
+                    **(files.settled() if files is not None else {}),
+                }
+                checkpoints.save(step + 1, Checkpoint(state, key, facts))
     return Trained(state.params, state, max(start, settings.steps))
 
 
@@ -285,11 +286,22 @@ class _Files:
     """What the first process writes."""
 
     def __init__(
-        self, folder: Path, written: int, timed: int, step: int, tensorboard: bool
+        self,
+        folder: Path,
+        written: int,
+        timed: int,
+        step: int,
+        tensorboard: bool,
+        closing: ExitStack,
     ) -> None:
         self._metrics = JsonLines(folder / "metrics.jsonl", position=written)
+        closing.callback(self._metrics.close)
         self._times = JsonLines(folder / "times.jsonl", position=timed)
-        self._board = TensorBoard(folder / "tensorboard", step=step) if tensorboard else None
+        closing.callback(self._times.close)
+        self._board = None
+        if tensorboard:
+            self._board = TensorBoard(folder / "tensorboard", step=step)
+            closing.callback(self._board.close)
 
     def write(self, step: int, record: dict[str, Any], seconds: dict[str, float]) -> None:
         self._metrics.write(record)
@@ -299,9 +311,3 @@ class _Files:
 
     def settled(self) -> dict[str, int]:
         return {"metrics_bytes": self._metrics.settled(), "times_bytes": self._times.settled()}
-
-    def close(self) -> None:
-        self._metrics.close()
-        self._times.close()
-        if self._board is not None:
-            self._board.close()

@@ -28,13 +28,13 @@ class JsonLines:
         Raises:
             ValueError: the file is shorter than ``position``.
         """
+        size = path.stat().st_size if path.exists() else 0
+        if position is not None and size < position:
+            raise ValueError(f"{path} has {size} bytes; the checkpoint was made at {position}")
         self._file = path.open("ab")
-        size = self._file.seek(0, os.SEEK_END)
         if position is not None:
-            if size < position:
-                raise ValueError(f"{path} has {size} bytes; the checkpoint was made at {position}")
             self._file.truncate(position)
-            self._file.seek(0, os.SEEK_END)
+        self._file.seek(0, os.SEEK_END)
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append a record; NaN and infinity become null."""

@@ -11,6 +11,9 @@ import pytest
 
 from advlib.experiments import run_experiment
 from tests.experiments import made
+from tests.quick import quick_to_compile
+
+__all__ = ["finished", "plain_promotion", "quick_to_compile", "stopped"]
 
 
 class Run(NamedTuple):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from advlib import diagnostics
 from advlib.cli._experiment_page import page
 from advlib.experiments import Given, SpecError, _preflight, _training, read_record, run_experiment
 from advlib.experiments._folder import STAGES
+from advlib.experiments._lock import locked
+from advlib.experiments._setup import set_up
 from advlib.experiments._work import make_optimizer
 from tests.experiments import made
 from tests.experiments.conftest import Run, run
@@ -290,6 +294,35 @@ class TestFolder:
         with pytest.raises(SpecError, match="holds the experiment of another spec"):
             run_experiment(made.spec(steps=3), finished.folder, given=made.tasks(), resume=True)
 
+    @pytest.mark.parametrize(
+        ("name", "stages", "told"),
+        [
+            ("stages/02-preflight.json", "02", "02-preflight.json is damaged"),
+            ("timing.json", "0[2-8]", "timing.json is damaged"),
+            ("start/params.npz", "0[6-8]", "params.npz is damaged"),
+            ("start/outputs.npy", "0[6-8]", "outputs.npy is damaged"),
+            ("arms/grpo/seed-0/metrics.jsonl", "0[6-8]", "seed-0 is damaged: .* has 40 bytes"),
+            ("evaluation/start.jsonl", "08", "start.jsonl:1 is damaged"),
+        ],
+    )
+    def test_what_is_damaged_is_named(self, finished: Run, tmp_path, name, stages, told):
+        folder = tmp_path / "run"
+        shutil.copytree(finished.folder, folder)
+        for path in (folder / "stages").glob(f"{stages}*"):
+            path.unlink()
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes((finished.folder / name).read_bytes()[:40])
+        if name.startswith("stages"):
+            assert (folder / name).stat().st_size == 40
+        with pytest.raises(SpecError, match=told):
+            run_experiment(made.spec(), folder, given=made.tasks(), resume=True)
+
+    def test_one_process_at_a_time(self, finished: Run):
+        with locked(finished.folder), pytest.raises(SpecError, match="another process runs this"):
+            run_experiment(made.spec(), finished.folder, given=made.tasks(), resume=True)
+        record = run_experiment(made.spec(), finished.folder, given=made.tasks(), resume=True)
+        assert record == finished.record
+
     def test_nor_does_other_code(self, finished: Run, monkeypatch):
         monkeypatch.setattr("advlib.experiments._revisions.code_hash", lambda: "0" * 64)
         with pytest.raises(SpecError, match=r"begun with something else: code_sha256 was"):
@@ -306,6 +339,28 @@ class TestSetup:
         given = Given(environment=whole._replace(held_out=whole.train))
         with pytest.raises(SpecError, match="60 items of the evaluation are training questions"):
             run_experiment(made.spec(), tmp_path / "run", given=given)
+
+    def test_white_space_makes_no_other_question(self, tmp_path):
+        whole = made.tasks().environment
+        leaked = [q._replace(text=f" {q.text.replace(' ', '  ')}") for q in whole.train.questions]
+        held_out = replace(whole.held_out, questions=tuple(leaked[:60]))
+        given = Given(environment=whole._replace(held_out=held_out))
+        with pytest.raises(SpecError, match="60 items of the evaluation are training questions"):
+            set_up(made.spec(), folder=tmp_path, given=given)
+
+    def test_a_question_that_stands_twice_is_not_in_two_parts(self, tmp_path):
+        whole = made.tasks().environment
+        twice = [q._replace(id=f"again-{q.id}") for q in whole.train.questions]
+        train = replace(whole.train, questions=(*whole.train.questions, *twice))
+        given = Given(environment=whole._replace(train=train))
+        found = set_up(made.spec(), folder=tmp_path, given=given)
+        parts = [
+            {q.text for q in part.prompts(range(len(part)))}
+            for part in (found.train, found.calibration)
+        ]
+        assert len(found.calibration) == 48
+        assert len(found.train) > 120
+        assert not parts[0] & parts[1]
 
     def test_a_prompt_that_is_too_long_is_refused_before_anything_is_made(self, tmp_path):
         spec = made.spec(sampling={"max_prompt": 8, "max_new": 3})

@@ -1,18 +1,7 @@
-"""Programs here run for milliseconds and compile for seconds: XLA is asked not to optimise them."""
+"""Fixtures of the trainer's tests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.quick import quick_to_compile
 
-import jax
-import pytest
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile() -> Iterator[None]:
-    before = jax.config.read("jax_disable_most_optimizations")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # for the processes that tests start
-        jax.config.update("jax_disable_most_optimizations", True)
-        yield
-        jax.config.update("jax_disable_most_optimizations", before)
+__all__ = ["quick_to_compile"]

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import advlib
 from advlib import trainer
 from advlib.trainer import Rollouts, TrainingStopped, UpdateMetrics
+from advlib.trainer._settings import disagreement_limit
 from advlib.trainer._stop import why_stopped
 from advlib.trainer.environments import Question, question_set
 from tests.trainer import runs
@@ -207,6 +209,43 @@ def test_nan_in_the_parameters_stops_the_run(tmp_path: Path) -> None:
 def test_an_advantage_that_is_no_number_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="advantages must be finite; row 0: nan"):
         run(tmp_path, advantages=lambda r: np.full(8, np.nan), scorer=lambda q, r: 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 2**32}, "seed must be below"),
+        ({"keep_checkpoints": 0}, "keep_checkpoints must be at least 1"),
+        ({"compute_dtype": "float7"}, "compute_dtype must be such as 'bfloat16'; got 'float7'"),
+        ({"compute_dtype": "int32"}, "compute_dtype must be such as 'bfloat16'; got 'int32'"),
+        ({"disagreement_limit": np.nan}, "disagreement_limit must be at least 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, settings=FEW._replace(**changes))
+
+
+def test_the_limit_of_disagreement_is_by_what_weights_are_read_in() -> None:
+    single = {"w": np.zeros(2, np.float32), "ids": np.zeros(2, np.int8)}
+    half = {"w": jnp.zeros(2, jnp.bfloat16)}
+    for settings, trained, frozen, wanted in (
+        (FEW, single, {}, 1e-3),
+        (FEW, half, {}, 0.1),
+        (FEW, single, half, 0.1),
+        (FEW._replace(compute_dtype="bfloat16"), single, {}, 0.1),
+        (FEW._replace(compute_dtype="float32"), half, {}, 1e-3),
+        (FEW._replace(compute_dtype="bfloat16", disagreement_limit=0.5), single, half, 0.5),
+        (FEW._replace(disagreement_limit=np.inf), single, half, np.inf),
+    ):
+        assert disagreement_limit(settings, trained, frozen) == wanted
+
+
+def test_half_precision_does_not_stop_a_run(tmp_path: Path) -> None:
+    run(tmp_path, settings=FEW._replace(compute_dtype="bfloat16"))
+    assert max(record["disagreement"] for record in records(tmp_path)) > 1e-3
 
 
 def test_a_prompt_that_does_not_fit_is_named(tmp_path: Path) -> None:
