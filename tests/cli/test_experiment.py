@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import jax
@@ -10,6 +14,7 @@ import pytest
 
 from tests.experiments import made
 
+PROGRAM = (sys.executable, "-c", "import sys; from advlib.cli import main; sys.exit(main())")
 # Two arms without a kernel, and a policy that was never trained: quick, and it reaches its verdict.
 PLAIN = {
     "environment": {"kind": "templates", "num_train": 100, "num_held_out": 40},
@@ -75,6 +80,28 @@ def test_from_a_spec_to_a_verdict_and_once_more(cli, write, tmp_path):
     assert resumed.code == 0
     assert json.loads(resumed.out) == record
     assert resumed.err == ""
+
+
+def test_ctrl_c_in_the_middle_of_a_computation(write, tmp_path):
+    """Taking the process down while XLA works must not crash it."""
+    process = subprocess.Popen(
+        [*PROGRAM, "experiment", str(write()), "--output", str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert any(line.startswith("correctness preflight") for line in process.stderr)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        told = process.stderr.read().splitlines()
+        assert process.wait(60) == 130
+        assert process.stdout.read() == ""
+    assert told[-1] == "advlib: interrupted; no unfinished file is left behind"
+    assert all("Traceback" not in line for line in told)
+    assert not (tmp_path / "run" / "record.json").exists()
 
 
 def test_a_gate_that_fails_has_an_exit_code_of_its_own(cli, write, tmp_path):

@@ -48,7 +48,7 @@ def document(**changes: Any) -> dict[str, Any]:
             "fallback_kernel": "length",
         },
         "pilot": {"steps": 2, "eval_items": 10},
-        "eval": {"n_examples": 60, "batch_size": 32},
+        "eval": {"n_examples": 60, "batch_size": 8},
         "decision_rule": {
             "criteria": [{"id": "primary", "weights": {"gs1": 1, "grpo": -1}, "margin": -0.05}]
         },

@@ -301,6 +301,30 @@ def test_one_trace_for_all_steps(tree: Any) -> None:
     assert int(state.step) == 3
 
 
+def test_steps_of_equal_options_share_what_is_compiled(tree: Any, batch: Batch) -> None:
+    traces = []
+
+    def counted(log_probs: Any, sampled: Any, advantages: Any) -> Any:
+        traces.append(1)
+        return losses.policy_gradient(log_probs, sampled, advantages)
+
+    for _ in range(2):
+        updated(tree, batch, loss=counted)
+    assert len(traces) == 1
+
+
+def test_a_loss_need_not_be_hashable(tree: Any, batch: Batch) -> None:
+    class Own:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self, log_probs: Any, sampled: Any, advantages: Any) -> Any:
+            return losses.policy_gradient(log_probs, sampled, advantages)
+
+    own, _ = updated(tree, batch, loss=Own())
+    wanted, _ = updated(tree, batch)
+    np.testing.assert_allclose(flat(own.params), flat(wanted.params), rtol=1e-6)
+
+
 def test_the_state_that_goes_in_is_reused(tree: Any, batch: Batch) -> None:
     copied = jax.tree.map(jnp.copy, tree)
     apply = trainer.decoder(ONE_BLOCK).apply
