@@ -15,9 +15,9 @@ from advlib.experiments._estimators import Features, kernel_features
 from advlib.experiments._folder import Folder
 from advlib.experiments._setup import Setup
 from advlib.experiments.spec import Kernel, Optimizer, Spec
-from advlib.trainer import Prompts, Sampler, Samples, make_sampler, pad_prompts
+from advlib.trainer import Prompts, Sampler, Samples, make_sampler
 from advlib.trainer._options import needed
-from advlib.trainer._responses import responses
+from advlib.trainer._responses import batches, encode_prompts, responses
 from advlib.trainer.environments import Question
 
 Told = Callable[[str], None]
@@ -127,17 +127,14 @@ def draw(
     tokenizer = work.setup.tokenizer
     key = jax.random.key(seed)
     texts: list[str] = []
-    for start in range(0, len(questions), batch_size):
-        part = questions[start : start + batch_size]
-        # The last batch is filled up: another shape would be another compilation.
-        filled = [part[row % len(part)] for row in range(batch_size)]
-        prompts = pad_prompts(
-            [tokenizer.encode(question.text) for question in filled],
+    for start, filled, wanted in batches(questions, batch_size):
+        prompts = encode_prompts(
+            tokenizer,
+            filled,
             work.spec.sampling.max_prompt,
-            pad_token=tokenizer.pad_token,
             rows=np.arange(start, start + batch_size),
         )
         samples = (work.greedy if greedy else work.sampler)(params, prompts, key)
         samples = Samples(*(np.asarray(part) for part in samples))  # type: ignore[arg-type]
-        texts += responses(tokenizer, samples)[: len(part)]
+        texts += responses(tokenizer, samples)[:wanted]
     return Drawn(prompts, samples, tuple(texts))

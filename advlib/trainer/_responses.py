@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ from advlib.trainer._sampler import Samples, make_sampler
 from advlib.trainer._tokenizer import Tokenizer
 from advlib.trainer.environments import Environment, Question, Scored, score_all
 
-__all__ = ["Evaluated", "encode_prompts", "evaluate", "responses"]
+__all__ = ["Evaluated", "batches", "encode_prompts", "evaluate", "responses"]
 
 
 class Evaluated(NamedTuple):
@@ -34,8 +34,26 @@ class Evaluated(NamedTuple):
     scored: Scored
 
 
-def encode_prompts(tokenizer: Tokenizer, questions: Sequence[Question], max_prompt: int) -> Prompts:
-    """Prompts of one width.
+def batches(
+    questions: Sequence[Question], batch_size: int
+) -> Iterator[tuple[int, list[Question], int]]:
+    """Where each batch starts, its questions, and how many there are before it is filled up.
+
+    The last one repeats its own: another shape would be another compilation.
+    """
+    for start in range(0, len(questions), batch_size):
+        part = questions[start : start + batch_size]
+        yield start, [part[row % len(part)] for row in range(batch_size)], len(part)
+
+
+def encode_prompts(
+    tokenizer: Tokenizer,
+    questions: Sequence[Question],
+    max_prompt: int,
+    *,
+    rows: np.ndarray | None = None,
+) -> Prompts:
+    """Prompts of one width; ``rows`` as in :func:`pad_prompts`.
 
     Raises:
         ValueError: a prompt has no token or more than ``max_prompt``; names the question.
@@ -46,7 +64,7 @@ def encode_prompts(tokenizer: Tokenizer, questions: Sequence[Question], max_prom
             raise ValueError(
                 f"question {question.id!r} has {len(tokens)} tokens; max_prompt is {max_prompt}"
             )
-    return pad_prompts(encoded, max_prompt, pad_token=tokenizer.pad_token)
+    return pad_prompts(encoded, max_prompt, pad_token=tokenizer.pad_token, rows=rows)
 
 
 def responses(tokenizer: Tokenizer, samples: Samples) -> tuple[str, ...]:
@@ -106,10 +124,8 @@ def evaluate(
         mesh=mesh,
     )
     texts: list[str] = []
-    for start in range(0, len(questions), batch_size):
-        part = questions[start : start + batch_size]
-        filled = [part[row % len(part)] for row in range(batch_size)]
+    for _, filled, wanted in batches(questions, batch_size):
         prompts = encode_prompts(tokenizer, filled, max_prompt)
         placed = Prompts(*place_batch(tuple(prompts), mesh))
-        texts += responses(tokenizer, sample(params, placed, jax.random.key(0)))[: len(part)]
+        texts += responses(tokenizer, sample(params, placed, jax.random.key(0)))[:wanted]
     return Evaluated(questions, tuple(texts), score_all(environment, questions, texts))
