@@ -23,9 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: words of the command line; by default those that the process was started with.
 
     Returns:
-        The exit code: 0 done; 2 bad usage or bad input, after one line on stderr; 3 a gate failed
-        or too many groups fell back; 130 interrupted; 1 a mistake in advlib itself (its traceback
-        is shown where ``ADVLIB_TRACEBACK`` is set).
+        The exit code: 0 done; 2 bad usage or bad input, after one line on stderr; 3 a gate failed,
+        too many groups fell back or the grader was given up; 130 interrupted; 1 a mistake in advlib
+        itself (its traceback is shown where ``ADVLIB_TRACEBACK`` is set).
     """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
