@@ -12,6 +12,8 @@ from advlib.cli import _show, _told
 from advlib.cli._show import count, number
 
 Record = Mapping[str, Any]
+UNFINISHED = "unfinished"
+ALONE = ("start", "preflight", "forced", "calibration", "pilot")  # stages of one part
 
 
 def show(record: Record, folder: str) -> None:
@@ -27,11 +29,27 @@ def show(record: Record, folder: str) -> None:
     if judged:
         out.print(_show.table(GATED, judged, text=(0, 1, 3)))
         out.print()
-    out.print(Text(f"Verdict: {record['verdict']}.", style="bold"))
-    out.print(Text(_show.plain(record["reason"])))
-    for sentence in beside(record):
+    first, *others = verdict(record)
+    out.print(Text(first, style="bold"))
+    for sentence in (*others, *beside(record)):
         out.print(Text(_show.plain(sentence)))
-    out.print(Text(f"record and report in {_show.plain(folder)}", style="dim"))
+    if record["stopped_at"] != UNFINISHED:
+        out.print(Text(f"record and report in {_show.plain(folder)}", style="dim"))
+
+
+def verdict(record: Record) -> list[str]:
+    """How an experiment ended, or how far it has come."""
+    if record["stopped_at"] != UNFINISHED:
+        return [f"Verdict: {record['verdict']}.", record["reason"]]
+    runs = len(record["arms"]) * len(record["spec"]["seeds"])
+    scored = [] if record["evaluation"] is None else record["evaluation"]["policies"]
+    done = [name for name in ALONE if record[name] is not None]
+    done.append(f"{sum(len(arm['runs']) for arm in record['arms'])} of {runs} arms")
+    done.append(f"{len(scored)} of {runs + 1} evaluations")
+    return [
+        "No verdict yet: the run has not ended.",
+        f"Recorded so far: {', '.join(done)}. With --resume it goes on.",
+    ]
 
 
 def accuracy_heads(record: Record) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from advlib.experiments._policies import Given, begin_mesh, begin_policy, model_files
+from advlib.experiments._policies import Given, begin_mesh, begin_policy, located, model_files
 from advlib.experiments._sources import (
     GivenTasks,
     Jsonl,
@@ -138,8 +139,18 @@ def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
         _check_answers(asked[0], tokenizer, spec.sampling.max_new)
     files = {}
     if isinstance(spec.policy, PublishedPolicy):
-        files = model_files(folder / spec.policy.path)
+        files = model_files(located(folder, spec.policy.path))
     return Setup(policy, params, tokenizer, *parts, mesh, files)
+
+
+def missing(spec: Spec, folder: Path) -> list[str]:
+    """Files and folders that a spec names and that are not there, as it names them."""
+    named = []
+    if isinstance(spec.policy, PublishedPolicy):
+        named.append(spec.policy.path)
+    if isinstance(spec.environment, Jsonl):
+        named += [spec.environment.train, spec.environment.held_out]
+    return [name for name in named if not os.path.exists(located(folder, name))]
 
 
 def _check_room(spec: Spec, policy: Policy, params: Any) -> None:
@@ -199,7 +210,7 @@ def _environment(spec: Spec, folder: Path, given: Given) -> Split:
                     wording=wanted.wording,
                 )
             case Jsonl():
-                files = (folder / wanted.train, folder / wanted.held_out)
+                files = (located(folder, wanted.train), located(folder, wanted.held_out))
                 return Split(
                     *(
                         jsonl_tasks(

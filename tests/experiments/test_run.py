@@ -323,7 +323,9 @@ class TestFolder:
             run_experiment(made.spec(), tmp_path, given=made.tasks())
 
     def test_another_spec_does_not_resume_it(self, finished: Run):
-        with pytest.raises(SpecError, match="holds the experiment of another spec"):
+        with pytest.raises(
+            SpecError, match=r"of another spec: steps was 4 and is 3; .* name another"
+        ):
             run_experiment(made.spec(steps=3), finished.folder, given=made.tasks(), resume=True)
 
     @pytest.mark.parametrize(
@@ -334,7 +336,8 @@ class TestFolder:
             ("start/params.npz", "0[6-8]", "params.npz is damaged"),
             ("start/outputs.npy", "0[6-8]", "outputs.npy is damaged"),
             ("arms/grpo/seed-0/metrics.jsonl", "0[6-8]", "seed-0 is damaged: .* has 40 bytes"),
-            ("evaluation/start.jsonl", "08", "start.jsonl:1 is damaged"),
+            ("evaluation/start.jsonl", "08", "start.jsonl is damaged"),
+            ("spec.json", "none", "spec.json is damaged"),
         ],
     )
     def test_what_is_damaged_is_named(self, finished: Run, tmp_path, name, stages, told):
@@ -357,7 +360,7 @@ class TestFolder:
 
     def test_nor_does_other_code(self, finished: Run, monkeypatch):
         monkeypatch.setattr("advlib.experiments._revisions.code_hash", lambda: "0" * 64)
-        with pytest.raises(SpecError, match=r"begun with something else: code_sha256 was"):
+        with pytest.raises(SpecError, match=r"begun with something else: revisions.code_sha256"):
             run_experiment(made.spec(), finished.folder, given=made.tasks(), resume=True)
 
 
