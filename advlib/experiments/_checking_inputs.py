@@ -15,7 +15,7 @@ from advlib.experiments.spec import Spec
 from advlib.trainer import decoder
 from advlib.trainer.environments._wording import around
 
-LARGEST_SIZE = 16_384  # of a part of the embedded decoder
+LARGEST_SIZE = 16_384  # of a part of the embedded decoder, and of LoRA
 LARGEST_PENALTY = 1_000_000
 
 
@@ -87,8 +87,16 @@ def policy(spec: Spec) -> Iterator[str]:
     if isinstance(wanted, PublishedPolicy):
         if spec.warm_start is not None:
             yield "warm_start is for a policy that knows nothing, and this one is a published model"
-        if wanted.lora_rank is not None and wanted.lora_rank < 1:
-            yield f"policy.lora_rank must be at least 1, or null; got {wanted.lora_rank}"
+        if wanted.lora_rank is not None and not 1 <= wanted.lora_rank <= LARGEST_SIZE:
+            yield (
+                f"policy.lora_rank must be from 1 to {LARGEST_SIZE:,}, or null; "
+                f"got {wanted.lora_rank}"
+            )
+        if wanted.lora_alpha is not None and not wanted.lora_alpha > 0:
+            yield (
+                f"policy.lora_alpha must be above 0, or nothing is trained; "
+                f"got {wanted.lora_alpha:g}"
+            )
 
 
 def compute(spec: Spec) -> Iterator[str]:

@@ -95,8 +95,8 @@ def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
 
     Raises:
         SpecError: something given is missing, a model cannot be read, the devices there are do not
-            divide a batch, there are too few questions, a prompt is too long, or an item of the
-            evaluation is among the training questions.
+            divide a batch, there are too few questions, a prompt is too long or cannot be encoded,
+            or an item of the evaluation is among the training questions.
         ImportError: an optional package is missing; names the extra.
     """
     mesh = begin_mesh(spec)
@@ -128,7 +128,7 @@ def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
     _check_apart(asked[0] + asked[1], asked[2])
     policy, params, tokenizer = begin_policy(spec, folder, given, mesh)
     for question in (question for part in asked for question in part):
-        length = len(tokenizer.encode(question.text))
+        length = _length(tokenizer, question)
         if length > spec.sampling.max_prompt:
             raise SpecError(
                 f"sampling.max_prompt is {spec.sampling.max_prompt}, and question "
@@ -141,6 +141,17 @@ def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
     if isinstance(spec.policy, PublishedPolicy):
         files = model_files(located(folder, spec.policy.path))
     return Setup(policy, params, tokenizer, *parts, mesh, files)
+
+
+def _length(tokenizer: Tokenizer, question: Question) -> int:
+    """Tokens of a question; a chat template can fail in as many ways as a program."""
+    try:
+        return len(tokenizer.encode(question.text))
+    except Exception as error:
+        raise SpecError(
+            f"policy: its tokenizer cannot encode question {question.id!r}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def missing(spec: Spec, folder: Path) -> list[str]:

@@ -112,6 +112,14 @@ REFUSED = [
         "calibration.tasks times rollouts must be at most 1,000,000",
     ),
     ({"policy__layers": 10**9}, "policy.layers must be at most 16,384"),
+    (
+        {"policy": {"kind": "folder", "path": "m", "lora_rank": 10**12}},
+        "policy.lora_rank must be from 1 to 16,384",
+    ),
+    (
+        {"policy": {"kind": "folder", "path": "m", "lora_alpha": 0.0}},
+        "policy.lora_alpha must be above 0",
+    ),
     ({"kl": {"coef": -1}}, "kl.coef must be from 0"),
     ({"decision_rule__alpha": 1e-300}, "decision_rule.alpha must be from 1e-09"),
     (
