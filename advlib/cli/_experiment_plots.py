@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from advlib.cli import _svg
+from advlib.cli._experiment_told import main_pairs
 from advlib.cli._html import Plot
 from advlib.cli._show import number
 from advlib.experiments._folder import read_lines
 
 WINDOW = 10  # steps that a point of a curve is the mean of
 COLOURS, DASHES = 6, ("", " dashed", " dotted")  # of the page's style sheet
-MOST_BANDS, MOST_PAIRS = 4, 15  # more of them hide each other
+MOST_BANDS = 4  # more of them hide each other
 CURVES = (
     ("reward", "Mean reward of a step", "reward"),
     ("mean_abs_shift", "Distance of the baseline from the mean of the others", "reward"),
@@ -57,7 +58,9 @@ def curve(
             series[arm] = np.array([run[:shortest] for run in values])
     if not series:
         return Plot(title, None, "no arm has logged it")
-    every = [value for runs in series.values() for value in runs.ravel().tolist()]
+    banded = len(series) <= MOST_BANDS and max(map(len, series.values())) > 1
+    shown = [runs if banded else runs.mean(0) for runs in series.values()]
+    every = [value for values in shown for value in values.ravel().tolist()]
     level = RULES.get(metric)
     longest = max(runs.shape[1] for runs in series.values())
     frame = _svg.frame((1, longest), _svg.padded([*every, *([] if level is None else [level])]))
@@ -65,7 +68,6 @@ def curve(
     if level is not None:
         parts.append(_svg.rule(frame, level))
     styles = {arm: _style(nth) for nth, arm in enumerate(logs)}
-    banded = len(series) <= MOST_BANDS and max(map(len, series.values())) > 1
     for arm, drawn in series.items():
         steps = range(1, drawn.shape[1] + 1)
         low, high, middle = drawn.min(0), drawn.max(0), drawn.mean(0)
@@ -84,19 +86,11 @@ def differences(record: Mapping[str, Any]) -> Plot:
     """Differences of accuracy with their intervals, one column a pair of policies."""
     title = "Differences of accuracy"
     decision = record["decision"]
-    compared = [] if decision is None else decision["comparisons"]
-    if not compared:
+    if decision is None or not decision["comparisons"]:
         return Plot(title, None, "nothing was evaluated, or an item was not scored")
-    left_out = ""
-    if len(compared) > MOST_PAIRS:
-        decided = [set(one["weights"]) for one in record["spec"]["decision_rule"]["criteria"]]
-        shown = [
-            one
-            for one in compared
-            if one["baseline"] == "start" or {one["treatment"], one["baseline"]} in decided
-        ]
-        left_out = f" {len(compared) - len(shown)} other pairs stand in the table."
-        compared = shown
+    compared = main_pairs(record)
+    others = len(decision["comparisons"]) - len(compared)
+    left_out = f" {others} other pairs stand in the table." if others else ""
     values = [0.0]
     for one in compared:
         values += [one["decision"]["lower"], one["decision"]["upper"], *one["seeds"]]

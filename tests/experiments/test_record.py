@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from advlib.cli import _experiment_told
 from advlib.cli._experiment_page import page
 from advlib.cli._experiment_plots import differences, plots
 from advlib.cli._experiment_times import HEADS, rows
@@ -158,6 +159,27 @@ class TestManyArms:
         assert "arm3 - start" in told
         assert "arm3 - gs1" not in told
         assert "12 other pairs stand in the table." in told
+
+    def test_the_terminal_says_how_many_it_leaves_out(self, many: tuple[dict, Path], capsys):
+        _experiment_told.show(many[0], "run")
+        told = capsys.readouterr().out
+        assert "and 12 other pairs, in the report" in told
+        assert "arm3 - start" in told
+        assert "arm3 - gs1" not in told
+
+
+def test_of_many_seeds_the_terminal_shows_the_ends(finished: Run, capsys):
+    record = json.loads(json.dumps(finished.record))
+    record["spec"]["seeds"] = [0, 1, 2, 3, 4]
+    record["decision"]["by_seed"] = {
+        "start": [0.5] * 5, "grpo": [0.25, 0.5, None, 0.125, 1.0], "gs1": [None] * 5
+    }  # fmt: skip
+    _experiment_told.show(record, "run")
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[:5]]
+    assert rows[0] == ["policy", "lowest", "highest", "mean", "sd", "minus", "start"]
+    assert rows[2] == ["start", "0.5000", "0.5000", "0.5000"]
+    assert rows[3][:4] == ["grpo", "0.1250", "1.0000", "0.4688"]
+    assert rows[4][:4] == ["gs1", "-", "-", "-"]
 
 
 def test_the_time_of_a_step_is_split_by_arm(finished: Run):
