@@ -589,10 +589,10 @@ class TestRefusals:
             (["-g", "replay:"], "wanted http or replay:FILE"),
             (["-g", "http", "--model", "m"], "--grader http needs --base-url"),
             (["-g", "http", "--base-url", "http://h/v1"], "--grader http needs --model"),
-            (["-g", "http", "--base-url", "ftp://h", "--model", "m"], "base_url must begin with"),
+            (["-g", "http", "--base-url", "ftp://h", "--model", "m"], "--base-url must begin"),
             (
                 ["-g", "http", "--base-url", f"http://u:{KEY}@h", "--model", "m"],
-                "base_url must hold no credentials",
+                "--base-url must hold no credentials",
             ),
             (["-g", "replay:absent.jsonl"], "absent.jsonl: No such file"),
             (["-g", "REPLAY", "--model", "m"], "--model is an option of --grader http"),
@@ -607,6 +607,11 @@ class TestRefusals:
             (["-g", "REPLAY", "--privileged", "x"], "wanted NAME=FILE"),
             (["-g", "REPLAY", "--privileged", "x=absent"], "absent: No such file"),
             (["-g", "REPLAY", "--format", "csv"], "--format 'csv' is not known"),
+            (["-g", "REPLAY", "--reward", "testz"], "a component 'testz'; there are: 'tests'"),
+            (
+                ["-g", "http", "--base-url", "http://h", "--model", "m", "--input-price", "1"],
+                "--input-price and --output-price must be given together",
+            ),
         ],
         ids=lambda words: " ".join(words)[-40:] if isinstance(words, list) else "",
     )
