@@ -188,10 +188,10 @@ def _grader(request: Request) -> tuple[Grader, dict[str, Any]]:
 def _settings(
     request: Request, grader: Mapping[str, Any], secrets: privileged.Texts
 ) -> dict[str, Any]:
-    """What decides a result; how many at once, how long and how often does not."""
+    """What decides about a group; how many there are, at once, how long and how often does not."""
     names = (
         "mode", "f_min", "lambda_max", "statistics", "step", "max_off_policy_steps",
-        "format", "reward", "limit",
+        "format", "reward",
     )  # fmt: skip
     return {
         **{name: getattr(request, name) for name in names},

@@ -124,6 +124,21 @@ class TestWhatComesOut:
         assert lines
         assert (whole / "annotations.jsonl").read_bytes().startswith(lines)
 
+    def test_another_limit_goes_on_with_what_is_there(self, cli, episodes, tmp_path):
+        folder, names = tmp_path / "out", graded.mixed(episodes)
+        with graded.server(episodes, "rewards") as server:
+            words = ("grade", episodes, *graded.http(server), "-o", folder)
+            cli(*words, "--limit", 3)
+            first = set(server.counts)
+            assert 0 < len(first) <= 3
+            assert cli(*words).code == 0
+            before = graded.outputs(folder)
+            cli(*words, "--limit", 3)
+            cli(*words)
+            assert server.counts == dict.fromkeys(names, 1)
+        assert graded.outputs(folder) == before
+        assert recompute.verify([episodes], folder)["fallbacks"] == 0
+
     def test_a_folder_may_hold_what_is_made_of_it(self, cli, episodes, verdicts, tmp_path):
         runs = tmp_path / "runs"
         runs.mkdir()
@@ -240,7 +255,7 @@ class TestGoingOn:
         assert cli(*words).code == 0
         before = graded.outputs(folder)
         refused(cli(*words, "--f-min", 0.25), "f_min was 0.5 and is 0.25", "--restart")
-        refused(cli(*words, "--limit", 2), "limit was null and is 2")
+        refused(cli(*words, "--statistics", "candidates"), 'statistics was "traces"')
         assert graded.outputs(folder) == before
         assert cli(*words, "--max-concurrent", 1, "--timeout", 5).code == 0
         assert cli(*words, "--f-min", 0.25, "--restart").code == 0
