@@ -261,7 +261,7 @@ def test_bad_arguments_are_refused(call: Callable[[], Any], message: str) -> Non
 
 def test_they_are_public() -> None:
     assert advlib.losses is losses
-    assert set(losses.__all__) == {*PER_TOKEN, *REDUCED, "Loss"}
+    assert set(losses.__all__) == {*PER_TOKEN, *REDUCED, "Divergence", "Loss"}
 
 
 def test_clips_may_be_open() -> None:

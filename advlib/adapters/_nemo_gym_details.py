@@ -8,6 +8,7 @@ metrics beside it show, and where every line of its files could be read. Otherwi
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -24,7 +25,16 @@ PERFORMANCE = "perf:"  # before the name of a number of `ng_perf`
 ROLLOUT_INDEX = "rollout_index"
 _AGGREGATES = "_aggregate_metrics.json"
 _NO_METRICS = ("reward", "mask_sample")
-_PERFORMANCE = ("num_turns", "total_latency_ms")
+_PERFORMANCE = (
+    "num_turns",
+    "total_latency_ms",
+    "prompt_tokens",
+    "cached_prompt_tokens",
+    "completion_tokens",
+    "reasoning_tokens",
+    "token_observability_coverage",
+)
+REPORTED = PERFORMANCE + "reported"  # 1 where the row has an `ng_perf`, whatever it holds
 
 
 class Input(msgspec.Struct, gc=False):
@@ -67,8 +77,10 @@ def extras(line: Line, rollout_index: Any, usage: Any, performance: Any) -> dict
             found[METRIC + name] = measured
     reported = value(performance)
     if isinstance(reported, dict):
+        found[REPORTED] = 1.0
         for name in _PERFORMANCE:
-            found[PERFORMANCE + name] = number(reported.get(name, UNSET))
+            if (measured := number(reported.get(name, UNSET))) is not None:
+                found[PERFORMANCE + name] = measured
     return found
 
 
@@ -87,11 +99,12 @@ class Run:
         if environment is not None:
             self.environments.add(environment)
 
-    def conclude(self, path: str) -> None:
+    def conclude(self, path: str, tasks: Mapping[tuple[str, str], str]) -> None:
         """Compare the rows of a run with the rollouts that it meant to make, where it says which.
 
         Args:
             path: the run's main file, without a suffix of compression.
+            tasks: what the task of an environment and index is called.
         """
         base = path.removesuffix(".jsonl")
         names = [base + INPUTS + suffix for suffix in ("", *COMPRESSED)]
@@ -117,6 +130,9 @@ class Run:
         for key, (name, at) in wanted.items():
             if key not in self.keys:
                 found.absent.setdefault(name, Tally()).add(at)
+                task = tasks.get((name, key[0]), key[0])
+                of = found.absent_of.setdefault(name, {})
+                of[task] = of.get(task, 0) + 1
         lost = sum(
             tally.count
             for account in self.accounts

@@ -98,6 +98,7 @@ class Dispatched(msgspec.Struct):
         surplus: rollouts with a row that it does not list.
         unreadable: lines of it that name no rollout.
         absent: environment to the rollouts without a row in any file of the run.
+        absent_of: environment and task to how many of them are of that task.
         ended: the run ended and all of its lines could be read, so that what is absent was left
             out on purpose; otherwise nothing is known of it.
     """
@@ -107,6 +108,7 @@ class Dispatched(msgspec.Struct):
     surplus: int = 0
     unreadable: int = 0
     absent: dict[str, Tally] = {}
+    absent_of: dict[str, dict[str, int]] = {}
     ended: bool = False
 
 

@@ -175,7 +175,7 @@ FORMAT = Format(
 def compare_with_inputs(session: Session) -> None:
     """Set rows against what each run meant to make, where details were asked for."""
     for run, whole_run in _runs(session).items():
-        whole_run.conclude(run)
+        whole_run.conclude(run, session.memory[("nemo_gym", run)])
 
 
 def _runs(session: Session) -> dict[str, Run]:

@@ -6,10 +6,13 @@ that ``advlib --help`` answers at once.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 __all__ = ["main"]
 
@@ -23,20 +26,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: words of the command line; by default those that the process was started with.
 
     Returns:
-        The exit code: 0 done; 2 bad usage or bad input, after one line on stderr; 3 a gate failed
-        or too many groups fell back; 130 interrupted; 1 a mistake in advlib itself (its traceback
-        is shown where ``ADVLIB_TRACEBACK`` is set).
+        The exit code: 0 done; 2 bad usage or bad input, after one line on stderr; 3 a gate failed,
+        too many groups fell back or the grader was given up; 130 interrupted; 1 a mistake in advlib
+        itself (its traceback is shown where ``ADVLIB_TRACEBACK`` is set).
     """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             # A file's name or text may hold what the terminal cannot show.
             stream.reconfigure(errors="backslashreplace")
     try:
-        from advlib.cli._app import run
+        with _interrupts_delivered():
+            from advlib.cli._app import run
 
-        code = run(sys.argv[1:] if arguments is None else list(arguments))
-        if sys.stdout is not None:
-            sys.stdout.flush()
+            code = run(sys.argv[1:] if arguments is None else list(arguments))
+            if sys.stdout is not None:
+                sys.stdout.flush()
         return code
     except KeyboardInterrupt as stop:
         told = str(stop) or "interrupted; no unfinished file is left behind"
@@ -60,6 +64,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         what = f"{type(error).__name__}: {error}"
         return _say(f"a mistake in advlib itself, please report it: {what}", BUG)
+
+
+@contextlib.contextmanager
+def _interrupts_delivered() -> Iterator[None]:
+    """Has Ctrl-C come again where it came to nothing.
+
+    It may arrive inside a function that Python itself calls, such as the one that JAX has the
+    garbage collector call. There is nobody to raise it to, so Python would print it and go on.
+    """
+    before = sys.unraisablehook
+
+    def deliver(lost: Any) -> None:
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            # Later: at once it would arrive inside this function, of which the same is true.
+            threading.Timer(0.01, _thread.interrupt_main).start()
+        else:
+            before(lost)
+
+    sys.unraisablehook = deliver
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _say(message: str, code: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -26,12 +27,14 @@ class Absent(NamedTuple):
         state: "omitted" or "unknown".
         rollouts: how many.
         where: the first places that say that they were to be made.
+        tasks: how many of each task.
     """
 
     environment: str
     state: str
     rollouts: int
     where: list[str]
+    tasks: Mapping[str, int]
 
 
 class Account(NamedTuple):
@@ -94,7 +97,8 @@ def _by_inputs(table: pa.Table) -> Iterator[Absent]:
             state = "omitted" if meant.ended else "unknown"
             for environment, tally in meant.absent.items():
                 where = [f"{meant.path}:{line}" for line in tally.lines]
-                yield Absent(environment, state, tally.count, where)
+                of = meant.absent_of[environment]
+                yield Absent(environment, state, tally.count, where, of)
 
 
 def _by_size(data: Samples) -> Iterator[Absent]:
@@ -107,7 +111,7 @@ def _by_size(data: Samples) -> Iterator[Absent]:
     if not declared:
         return
     files, environments = _names(data.table, "source_file"), _names(data.table, "environment")
-    groups = _names(data.table, "group")
+    groups, tasks = _names(data.table, "group"), _names(data.table, "task")
     for path, size in declared.items():
         inside = files == path
         _, first, rows = np.unique(
@@ -116,9 +120,12 @@ def _by_size(data: Samples) -> Iterator[Absent]:
         missing = np.maximum(size - rows, 0)
         of = environments[inside][first]
         for environment in dict.fromkeys(of.tolist()):
-            many = int(missing[of == environment].sum())
-            if many:
-                yield Absent(environment, "unknown", many, [path])
+            short = (of == environment) & (missing > 0)
+            if short.any():
+                by_task: Counter[str] = Counter()
+                for task, many in zip(tasks[inside][first][short], missing[short], strict=True):
+                    by_task[task] += int(many)
+                yield Absent(environment, "unknown", by_task.total(), [path], by_task)
 
 
 def _expected_from(table: pa.Table, environments: np.ndarray, names: list[str]) -> dict[str, str]:

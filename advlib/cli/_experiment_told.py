@@ -285,6 +285,7 @@ def revisions(record: Record) -> Iterator[tuple[str, str]]:
     yield "packages", ", ".join(f"{name} {version}" for name, version in found["packages"].items())
     device = found["device"]
     yield "device", f"{device['count']} x {device['kind']}, {found['platform']}"
+    yield from found.get("model", {}).items()
     yield "code", found["code_sha256"]
     yield "spec", record["spec_sha256"]
 

@@ -104,9 +104,10 @@ def run(request: Request) -> dict[str, Any]:
             with Journal(os.path.join(request.output, record.JOURNAL)) as journal:
                 before = len(journal)
                 passed = _grade(plan, grader, journal, request)
-                built = build(plan, journal, request.output)
+                built = build(plan, passed.entry, request.output)
             summary = document(asked, plan, built, told)
             summary["groups"]["graded_earlier"] = passed.counts["in the journal"]
+            summary["stopped"] = passed.stopped and passed.stopped._asdict()
             summary["warnings"] += _warnings(request, summary, journal, before if resumed else 0)
             summary["seconds"] = round(time.monotonic() - started, 3)
             summary["output"] = request.output
@@ -116,8 +117,10 @@ def run(request: Request) -> dict[str, Any]:
 
 
 def too_many_fallbacks(request: Request, summary: Mapping[str, Any]) -> bool:
-    """Whether a larger share of the groups fell back than ``--max-fallbacks`` lets pass."""
+    """Whether the run gave up, or a larger share fell back than ``--max-fallbacks`` lets pass."""
     groups = summary["groups"]
+    if summary["stopped"] is not None:
+        return True
     wanted = groups["graded"] + sum(groups["fallbacks"].values())
     if request.max_fallbacks is None or not wanted:
         return False
@@ -239,6 +242,13 @@ def _warnings(
     if journal.dropped:
         found.append(
             f"{journal.path}: a last line that was torn, {journal.dropped:,} bytes, is gone"
+        )
+    if (stopped := summary["stopped"]) is not None:
+        in_a_row = " in a row" if stopped["errors"] > 1 else ""
+        found.append(
+            f"the grader failed for {count(stopped['errors'], 'group')}{in_a_row}, and no further "
+            f"one was asked; the last time with: {plain(stopped['last'])}; what has no verdict has "
+            "its credit without one and is not recorded, so that the same command tries it again"
         )
     if fallbacks:
         told = ", ".join(f"{n:,} {reason}" for reason, n in groups["fallbacks"].items())

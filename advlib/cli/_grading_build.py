@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple
 
 from advlib import grading
 from advlib.adapters._write import replacing
 from advlib.adapters.annotations import json_line, write_annotations
 from advlib.cli import _grading_record as record
-from advlib.cli._grading_journal import Entry, Journal
+from advlib.cli._grading_journal import Entry
 from advlib.cli._grading_plan import Plan
 from advlib.grading import Annotation, Answer, CandidateGroup, Episode, GradedGroup, Turn
 
@@ -30,12 +30,12 @@ class Build(NamedTuple):
     samples: Counter[str]
 
 
-def build(plan: Plan, journal: Journal, folder: str) -> Build:
+def build(plan: Plan, entry_of: Callable[[CandidateGroup], Entry | None], folder: str) -> Build:
     """Write annotations and grades of all groups, in the order of the files.
 
     Args:
         plan: the groups.
-        journal: it has an entry for every group that had to be graded.
+        entry_of: how each group ended; there is an entry for every one that had to be graded.
         folder: where to write.
 
     Raises:
@@ -44,7 +44,7 @@ def build(plan: Plan, journal: Journal, folder: str) -> Build:
     built = Build([], [], Counter())
     with replacing(os.path.join(folder, record.GRADES)) as grades:
         write_annotations(
-            _annotations(plan, journal, grades, built),
+            _annotations(plan, entry_of, grades, built),
             os.path.join(folder, record.LINES),
             os.path.join(folder, record.TABLE),
         )
@@ -52,11 +52,13 @@ def build(plan: Plan, journal: Journal, folder: str) -> Build:
 
 
 def _annotations(
-    plan: Plan, journal: Journal, grades: IO[bytes], built: Build
+    plan: Plan,
+    entry_of: Callable[[CandidateGroup], Entry | None],
+    grades: IO[bytes],
+    built: Build,
 ) -> Iterator[Annotation]:
     for group, episodes in plan.groups():
-        entry = journal.get(group.id)
-        graded = settled(group, entry, plan)
+        graded = settled(group, entry_of(group), plan)
         grade = grading.grade_episode(group, graded, environment=episodes[0].environment)
         if grade is not None:
             grades.write(json_line(grade))

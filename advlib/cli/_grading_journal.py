@@ -68,7 +68,7 @@ class Journal:
         """Open a journal, or start one.
 
         Raises:
-            Refusal: a line that is not the last is no entry.
+            Refusal: a line is no entry, and not the torn start of one.
             OSError: it cannot be read or written.
         """
         self.path = path
@@ -129,7 +129,8 @@ class Journal:
                 try:
                     entry = _entry(line)
                 except (ValueError, RecursionError) as error:
-                    if not line.endswith(b"\n"):
+                    # The start of an entry is no JSON: what is, is something else, to its end.
+                    if not (line.endswith(b"\n") or isinstance(error, msgspec.ValidationError)):
                         self.dropped = len(line)
                         return end
                     told = plain(str(error))

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from advlib import grading
-from advlib.cli._errors import Refusal
 from advlib.cli._grading_journal import Entry, Journal, Usage
 from advlib.cli._grading_plan import Plan, digest
-from advlib.cli._show import count, plain
+from advlib.cli._show import count
 from advlib.grading import CandidateGroup, GradedGroup, Grader
 from advlib.grading._privileged import censored
 
@@ -32,10 +31,18 @@ class Options(NamedTuple):
     rename: bool  # answers get names that follow from them: a server's are new each time
 
 
+class Stopped(NamedTuple):
+    """Why a run gave up: the grader failed for this many groups in a row, the last time so."""
+
+    errors: int
+    last: str
+
+
 class Pass:
     """One run over the groups that the journal does not know yet.
 
     Attributes:
+        stopped: why it ended early, None where it did not.
         counts: groups by how they ended: "graded", "nothing to grade", "in the journal", or a
             fallback's reason.
         tokens: input and output tokens of this run's answers.
@@ -50,6 +57,7 @@ class Pass:
         *,
         progress: Callable[[Pass], None] = lambda run: None,
     ) -> None:
+        self.stopped: Stopped | None = None
         self.counts: Counter[str] = Counter()
         self.tokens = 0
         self.cost: float | None = None
@@ -60,11 +68,7 @@ class Pass:
         self._answered = False
 
     async def run(self, grader: Grader) -> None:
-        """Grade what is to be graded.
-
-        Raises:
-            Refusal: the grader failed for several groups in a row, or for every one.
-        """
+        """Grade what is to be graded; give up where the grader fails again and again, or always."""
         options = self._options
         results = grading.grade_all(
             self._waiting(),
@@ -78,9 +82,30 @@ class Pass:
         async with contextlib.aclosing(results):
             async for graded in results:
                 self._take(graded)
-        if self._held and not self._answered and options.stop_after:
-            self._stop()
-        self._release()
+                if options.stop_after and len(self._held) >= options.stop_after:
+                    break
+        failed = len(self._held)
+        if failed and options.stop_after and (failed >= options.stop_after or not self._answered):
+            self.stopped = Stopped(failed, self._held[-1].detail or "no reason was given")
+        else:
+            self._release()
+
+    def entry(self, group: CandidateGroup) -> Entry | None:
+        """How a group ended, None where there was nothing to grade.
+
+        Where the run gave up, that is by the journal, or as a failure that is in no journal.
+        """
+        entry = self._journal.get(group.id)
+        if self.stopped is None or not grading.to_be_graded(group):
+            return entry
+        asked = self._asked(group)
+        if entry is not None and entry.digest == asked.digest:
+            return entry
+        held = {one.group: one for one in self._held}
+        detail = f"not asked, after {count(self.stopped.errors, 'error')} of the grader in a row"
+        return held.get(
+            group.id, msgspec.structs.replace(asked, fallback_reason="error", detail=detail)
+        )
 
     @property
     def done(self) -> int:
@@ -91,16 +116,20 @@ class Pass:
         """The groups that need an answer; the others are counted on the way."""
         for group, _ in self._plan.groups():
             await asyncio.sleep(0)  # many may need none, and graders and Ctrl-C wait meanwhile
-            made = digest(group)
-            entry = self._journal.get(group.id)
             if not grading.to_be_graded(group):
                 self._count("nothing to grade")
-            elif entry is not None and entry.digest == made and not self._again(group, entry):
+                continue
+            asked, entry = self._asked(group), self._journal.get(group.id)
+            if entry is not None and entry.digest == asked.digest and not self._again(group, entry):
                 self._count("in the journal")
             else:
-                labels = {candidate.label: candidate.trace for candidate in group.candidates}
-                self._open[group.id] = Entry(group.id, made, labels)
+                self._open[group.id] = asked
                 yield group
+
+    @staticmethod
+    def _asked(group: CandidateGroup) -> Entry:
+        labels = {candidate.label: candidate.trace for candidate in group.candidates}
+        return Entry(group.id, digest(group), labels)
 
     def _again(self, group: CandidateGroup, entry: Entry) -> bool:
         """Whether an earlier fallback is to be tried once more."""
@@ -117,10 +146,8 @@ class Pass:
         )
         if self._options.rename and entry.trace_id is not None:
             entry = msgspec.structs.replace(entry, trace_id=_name(entry))
-        if entry.fallback_reason == "error":
+        if entry.fallback_reason == "error" and not entry.text:
             self._held.append(entry)
-            if self._options.stop_after and len(self._held) >= self._options.stop_after:
-                self._stop()
         else:
             self._answered = True
             self._release()
@@ -134,15 +161,6 @@ class Pass:
         for entry in self._held:
             self._journal.add(entry)
         self._held.clear()
-
-    def _stop(self) -> None:
-        groups = count(len(self._held), "group")
-        told = plain(self._held[-1].detail or "no reason was given")
-        in_a_row = " in a row" if len(self._held) > 1 else ""
-        raise Refusal(
-            f"the grader failed for {groups}{in_a_row}, the last time with: {told}; they are not "
-            "recorded, so that the same command tries them again"
-        )
 
     def _count(self, how: str) -> None:
         self.counts[how] += 1

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advlib import adapters, encode_groups
-from advlib.adapters._nemo_gym_details import METRIC, PERFORMANCE, ROLLOUT_INDEX
+from advlib.adapters._nemo_gym_details import METRIC, PERFORMANCE, REPORTED, ROLLOUT_INDEX
 from advlib.cli import _account, _causes, _output
 from advlib.cli._notes import unused
 from advlib.cli._policy import settings as policy_settings
@@ -22,6 +22,7 @@ from advlib.diagnostics import (
     pass_at_k,
     performance_summary,
 )
+from advlib.diagnostics._progress import TOKENS
 
 # Of NeMo Gym: the rule is chosen task by task.
 LARGEST = "largest of the first k, where a task has other rewards than 0 and 1"
@@ -40,6 +41,7 @@ class Request(NamedTuple):
     policy: FailurePolicy
     output: str | None
     html: str | None
+    tasks: bool  # whether the numbers of every task are wanted
 
 
 class View(NamedTuple):
@@ -86,9 +88,10 @@ def run(request: Request) -> dict[str, Any]:
         if path is not None:
             _output.check_not_input(path, files, flag=flag)
     view = _view(data)
-    names = list(view.account.coverage.environments)
-    everything = np.ones(len(data.valid), bool)
-    total = _section(view, everything, None)
+    sections = {
+        name: _section(view, view.environments == name, name, tasks=request.tasks)
+        for name in view.account.coverage.environments
+    }
     account = adapters.report(table)
     return {
         **_settings(request),
@@ -99,11 +102,8 @@ def run(request: Request) -> dict[str, Any]:
             "reported": account.reported,
             "notes": account.notes,
         },
-        "total": total,
-        "environments": {
-            name: total if len(names) == 1 else _section(view, view.environments == name, name)
-            for name in names
-        },
+        "total": _total(view, list(sections.values())),
+        "environments": sections,
         "policies": _by_value(view, "policy"),
         "steps": _by_value(view, "step"),
         "warnings": [
@@ -167,7 +167,18 @@ def _places(data: Samples, task_ids: np.ndarray, became: np.ndarray) -> np.ndarr
     return places
 
 
-def _section(view: View, rows: np.ndarray, environment: str | None) -> dict[str, Any]:
+def _total(view: View, sections: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is said of all; a task is of one environment, and stands there."""
+    if len(sections) != 1:
+        return _section(view, np.ones(len(view.environments), bool), None)
+    [alone] = sections
+    published = {name: part for name, part in alone["aggregate"].items() if name != "groups"}
+    return {**alone, "aggregate": published}
+
+
+def _section(
+    view: View, rows: np.ndarray, environment: str | None, *, tasks: bool = False
+) -> dict[str, Any]:
     """What is said of one environment, or of all."""
     data, account = view.data, view.account
     covered = (
@@ -198,7 +209,7 @@ def _section(view: View, rows: np.ndarray, environment: str | None) -> dict[str,
         "had_masked_rows_voted": mask_effect(
             data.rewards[inside], data.group_ids[inside], data.valid[inside]
         )._asdict(),
-        "aggregate": _aggregate(view, ran),
+        "aggregate": _aggregate(view, ran, inside, absent if tasks else None),
         "performance": _performance(view, inside),
     }
 
@@ -225,40 +236,67 @@ def _pass_at_k(view: View, used: np.ndarray) -> dict[str, Any] | None:
     }
 
 
-def _aggregate(view: View, ran: np.ndarray) -> dict[str, Any]:
-    """The published metrics; attempts that failed are in another file and in none of them."""
+def _aggregate(
+    view: View, ran: np.ndarray, inside: np.ndarray, absent: list[_account.Absent] | None
+) -> dict[str, Any]:
+    """The published metrics; attempts that failed are in another file and in none of them.
+
+    Args:
+        view: the rollouts.
+        ran: those that ran to their end.
+        inside: those that were to be made and have a row.
+        absent: those that have none; None where the tasks are not wanted one by one.
+    """
     rows = np.flatnonzero(ran)
     columns = {"reward": view.data.rewards[rows]}
     for name, column in view.columns.items():
         if name.startswith(METRIC) and not np.isnan(column[rows]).all():
             columns[name.removeprefix(METRIC)] = column[rows]
+    names = (
+        view.task_ids if absent is None else np.array(view.data.table["task"].to_pylist(), object)
+    )
+    others = np.flatnonzero(inside & ~ran)
+    expected = list(zip(names[others].tolist(), view.places[others].tolist(), strict=True))
+    lost = [task for one in absent or () for task, many in one.tasks.items() for _ in range(many)]
+    # Their indices are not known: any that no row has will do.
+    expected += [(task, -1 - nth) for nth, task in enumerate(lost)]
     found = aggregate(
-        view.task_ids[rows].tolist(),
+        names[rows].tolist(),
         view.places[rows].tolist(),
         ~view.data.valid[rows],
         columns,
-        groups=False,
+        expected=expected,
+        groups=absent is not None,
         repeats=len(np.unique(view.places[rows])) <= MOST_REPEATS,
     )
-    return {
+    published = {
         "metrics": found.metrics,
         "key_metrics": found.key_metrics,
         "repeats": found.repeats,
         "num_repeats": found.num_repeats,
     }
+    return published if absent is None else {**published, "groups": found.groups}
 
 
 def _performance(view: View, inside: np.ndarray) -> dict[str, float] | None:
-    named = [PERFORMANCE + name for name in ("num_turns", "total_latency_ms")]
-    found = [view.columns[name][inside] for name in named if name in view.columns]
-    if len(found) < len(named):
+    reported = view.columns.get(REPORTED)
+    if reported is None:
         return None
-    reports = ~np.isnan(found[0]) | ~np.isnan(found[1])
-    turns, latency = (
-        [None if np.isnan(value) else value for value in column[reports].tolist()]
-        for column in found
+    rows = np.flatnonzero(inside & ~np.isnan(reported))
+
+    def column(name: str) -> list[float | None]:
+        values = view.columns.get(PERFORMANCE + name)
+        if values is None:
+            return [None] * len(rows)
+        return [None if np.isnan(value) else value for value in values[rows].tolist()]
+
+    return performance_summary(
+        int(inside.sum()),
+        column("num_turns"),
+        column("total_latency_ms"),
+        tokens={name: column(name) for name in TOKENS},
+        token_coverage=column("token_observability_coverage"),
     )
-    return performance_summary(int(inside.sum()), turns, latency)
 
 
 def _by_value(view: View, column: str) -> list[dict[str, Any]]:

@@ -181,7 +181,7 @@ def grade(
         typer.Option(
             min=0,
             metavar="N",
-            help="Stop at N errors of the grader in a row; 0 never.",
+            help="Ask no further after N errors of the grader in a row; 0 never.",
             rich_help_panel=_RUN,
         ),
     ] = 8,

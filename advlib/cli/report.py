@@ -65,6 +65,7 @@ def report(
         policy=_policy.policy(split(on_failure), split(count_as_zero)),
         output=output,
         html=html,
+        tasks=as_json or output is not None,
     )
     document = _reporting.run(request)
     if output is not None:

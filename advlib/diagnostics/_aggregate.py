@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advlib import _checks
+from advlib.diagnostics._by_task import by_task
 
 Metrics = dict[str, float | int]
 
@@ -24,7 +25,9 @@ class Aggregate(NamedTuple):
             the scored rows, statistics across repeats, and coverage where a row is masked. Without
             a scored row there is coverage alone: no mean is invented.
         key_metrics: every ``mean/x``, and coverage.
-        groups: one a task with a scored row: the same statistics, and how many rollouts it has.
+        groups: one a task with a scored row: its ``task``, the same statistics, ``num_rollouts``,
+            ``expected_num_rollouts``, ``missing_num_rollouts``, ``reward_profile_completion_pct``,
+            and ``rollout_infos``, the numbers of each rollout in the order of the index.
         repeats: one a rollout index, where there are several among the scored rows.
         num_repeats: distinct rollout indices of all rows, masked ones too; None without a scored
             row.
@@ -82,15 +85,15 @@ def aggregate(
     if hidden.all():
         return Aggregate(dict(covered), dict(covered), [], [], None)
     kept = np.flatnonzero(~hidden)
-    by_task: dict[Hashable, list[int]] = {}
     by_repeat: dict[int, list[int]] = {}
     for row in kept.tolist():
-        task, rollout = pairs[row]
-        by_task.setdefault(task, []).append(row)
-        by_repeat.setdefault(rollout, []).append(row)
-    by_group = _groups(by_task, pairs, frame, [*(expected or ()), *pairs], out) if groups else []
+        by_repeat.setdefault(pairs[row][1], []).append(row)
+    num_tasks = len({pairs[row][0] for row in kept.tolist()})
+    by_group = (
+        by_task(pairs, kept, frame, _wanted([*(expected or ()), *pairs], out)) if groups else []
+    )
     by_index = (
-        [_repeat(nth, by_repeat[nth], frame, len(by_task)) for nth in sorted(by_repeat)]
+        [_repeat(nth, by_repeat[nth], frame, num_tasks) for nth in sorted(by_repeat)]
         if repeats and len(by_repeat) > 1
         else []
     )
@@ -135,44 +138,15 @@ def _statistics(frame: Mapping[str, np.ndarray], rows: Any) -> Metrics:
     return result
 
 
-def _groups(
-    by_task: Mapping[Hashable, list[int]],
-    pairs: list[tuple[Hashable, int]],
-    frame: Mapping[str, np.ndarray],
-    expected: list[tuple[Hashable, int]],
-    masked: set[tuple[Hashable, int]],
-) -> list[dict[str, Any]]:
+def _wanted(
+    expected: list[tuple[Hashable, int]], masked: set[tuple[Hashable, int]]
+) -> dict[Hashable, int]:
+    """Rollouts that were to be made of each task; one that is masked was never missing."""
     wanted: dict[Hashable, int] = {}
     for pair in dict.fromkeys(expected):
         if pair not in masked:
             wanted[pair[0]] = wanted.get(pair[0], 0) + 1
-    return [_group(task, rows, pairs, frame, wanted[task]) for task, rows in by_task.items()]
-
-
-def _group(
-    task: Hashable,
-    rows: list[int],
-    pairs: list[tuple[Hashable, int]],
-    frame: Mapping[str, np.ndarray],
-    expected: int,
-) -> dict[str, Any]:
-    infos = [
-        {
-            "rollout_id": f"{task}:{pairs[row][1]}",
-            "rollout_index": pairs[row][1],
-            **{name: float(c[row]) for name, c in frame.items() if not np.isnan(c[row])},
-        }
-        for row in sorted(rows, key=lambda row: pairs[row][1])
-    ]
-    return {
-        "task": task,
-        **_statistics(frame, rows),
-        "num_rollouts": len(rows),
-        "expected_num_rollouts": expected,
-        "missing_num_rollouts": expected - len(rows),
-        "completion_pct": 100 * len(rows) / expected,
-        "rollout_infos": infos,
-    }
+    return wanted
 
 
 def _repeat(
@@ -213,8 +187,9 @@ def _across(repeats: list[dict[str, Any]], names: list[str]) -> Metrics:
     result: Metrics = {}
     for name in names:
         means = [repeat[f"mean/{name}"] for repeat in repeats if f"mean/{name}" in repeat]
-        if len(means) > 1:
-            for what, value in described(np.array(means)).items():
+        if means:
+            found = described(np.array(means)) | {"min": min(means), "max": max(means)}
+            for what, value in found.items():
                 prefix = what.replace("sem", "se")
                 result[f"{prefix}_across_repeats/mean/{name}"] = value
     return result

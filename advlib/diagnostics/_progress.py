@@ -2,49 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from advlib import _checks
-from advlib.diagnostics._aggregate import described as describe
+
+TOKENS = ("prompt_tokens", "cached_prompt_tokens", "completion_tokens", "reasoning_tokens")
+"""What a rollout may report of its tokens."""
+
+Reported = Sequence[float | None]
 
 
 def performance_summary(
-    num_rollouts: int, num_turns: Sequence[float | None], latency_ms: Sequence[float | None]
+    num_rollouts: int,
+    num_turns: Reported,
+    latency_ms: Reported,
+    *,
+    tokens: Mapping[str, Reported] | None = None,
+    token_coverage: Reported | None = None,
 ) -> dict[str, float] | None:
-    """Turns and latency over all rollouts that report them, masked ones too: they ran all the same.
+    """What rollouts say of how they ran, over all that say it, masked ones too: they ran as well.
 
     Args:
         num_rollouts: rollouts of the run.
         num_turns: one a rollout that reports anything; None where it has no number.
         latency_ms: likewise, in milliseconds.
+        tokens: likewise, by name: ``prompt_tokens``, ``cached_prompt_tokens``,
+            ``completion_tokens``, ``reasoning_tokens``.
+        token_coverage: likewise, the share of a rollout's calls whose tokens are known.
 
     Returns:
-        ``overall_observability_coverage``, the share of rollouts that report anything, and the
-        mean, deviation, range and 90th percentile of the turns, mean and percentiles of the
-        latency; None where no rollout reports anything.
+        ``overall_observability_coverage``, the share of rollouts that report anything, and
+        ``token_observability_coverage``, of those whose coverage is above 0; mean, median and total
+        of each kind of tokens; mean, median, range, 90th percentile and deviation of the turns,
+        divided by n; mean and median of completion tokens a turn; mean and percentiles of the
+        latency. What no rollout reports is absent; None where none reports anything.
 
     Raises:
-        ValueError: the two have different lengths, or more entries than there are rollouts.
+        ValueError: lengths differ, there are more entries than rollouts, or a kind of tokens is not
+            known.
     """
-    if len(num_turns) != len(latency_ms) or len(num_turns) > num_rollouts:
+    given = {"num_turns": num_turns, "latency_ms": latency_ms, **(tokens or {})}
+    if token_coverage is not None:
+        given["token_coverage"] = token_coverage
+    if unknown := set(tokens or ()) - set(TOKENS):
+        raise ValueError(f"tokens must be among {', '.join(TOKENS)}; got {sorted(unknown)[0]!r}")
+    lengths = [len(values) for values in given.values()]
+    if len(set(lengths)) > 1 or lengths[0] > num_rollouts:
         raise ValueError(
-            f"num_turns and latency_ms must have one length, at most {num_rollouts}; got "
-            f"{len(num_turns)} and {len(latency_ms)}"
+            f"{', '.join(given)} must have one length, at most {num_rollouts}; got "
+            f"{', '.join(map(str, lengths))}"
         )
     if not num_turns:
         return None
-    result = {"overall_observability_coverage": len(num_turns) / num_rollouts}
-    turns = np.array([value for value in num_turns if value is not None], np.float64)
-    if turns.size:
-        described = describe(turns)
-        result |= {f"{what}_num_turns": described[what] for what in ("mean", "std")}
-        result |= {"min_num_turns": float(turns.min()), "max_num_turns": float(turns.max())}
+    columns = {
+        name: np.array([np.nan if value is None else value for value in values], np.float64)
+        for name, values in given.items()
+    }
+    known = {name: column[~np.isnan(column)] for name, column in columns.items()}
+    covered = int((known.get("token_coverage", np.zeros(0)) > 0).sum())
+    result = {
+        "overall_observability_coverage": len(num_turns) / num_rollouts,
+        "token_observability_coverage": covered / num_rollouts,
+    }
+    for name in TOKENS:
+        if len(values := known.get(name, ())):
+            result |= {
+                f"mean_{name}": float(np.mean(values)),
+                f"median_{name}": float(np.median(values)),
+                f"total_{name}": float(np.sum(values)),
+            }
+    if len(turns := known["num_turns"]):
+        result |= {
+            f"{what}_num_turns": float(of(turns))
+            for what, of in (
+                ("mean", np.mean), ("median", np.median), ("std", np.std), ("min", np.min),
+                ("max", np.max),
+            )
+        }  # fmt: skip
         result["p90_num_turns"] = float(np.quantile(turns, 0.9))
-    latency = np.array([value for value in latency_ms if value is not None], np.float64)
-    if latency.size:
+    written = columns.get("completion_tokens", np.full(len(num_turns), np.nan))
+    turned = columns["num_turns"] > 0
+    ratios = written[turned] / columns["num_turns"][turned]
+    if len(ratios := ratios[~np.isnan(ratios)]):
+        result["mean_tokens_per_turn"] = float(ratios.mean())
+        result["median_tokens_per_turn"] = float(np.median(ratios))
+    if len(latency := known["latency_ms"]):
         result["total_latency_mean_ms"] = float(latency.mean())
         for percent in (50, 90, 99):
             result[f"total_latency_p{percent}_ms"] = float(np.quantile(latency, percent / 100))

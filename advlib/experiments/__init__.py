@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advlib.experiments._setup import Given
+from advlib.experiments._policies import Given
 from advlib.experiments.gate import OfflineGate, Tried, offline_gate
 from advlib.experiments.reading import SpecError, check_spec, demo_spec, parse_spec, read_spec
 from advlib.experiments.run import read_record, run_experiment

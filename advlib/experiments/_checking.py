@@ -9,7 +9,14 @@ from typing import Any
 
 from advlib import diagnostics
 from advlib.experiments import gate
-from advlib.experiments._sources import Embedded, GivenTasks, Jsonl, ReasoningGym, Templates
+from advlib.experiments._sources import (
+    Embedded,
+    GivenTasks,
+    Jsonl,
+    PublishedPolicy,
+    ReasoningGym,
+    Templates,
+)
 from advlib.experiments.spec import Arm, CriterionSpec, Spec, Tolerance
 from advlib.trainer import decoder
 
@@ -24,7 +31,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 def problems(spec: Spec) -> list[str]:
     """Everything that speaks against running a spec; empty where nothing does."""
     parts = (
-        _numbers, _policy, _arms, _seeds, _questions, _preflight, _calibration, _gate, _decision
+        _numbers, _policy, _compute, _arms, _seeds, _questions, _preflight, _calibration, _gate,
+        _decision,
     )  # fmt: skip
     return list(chain.from_iterable(part(spec) for part in parts))
 
@@ -158,11 +166,32 @@ def _questions(spec: Spec) -> Iterator[str]:
 
 
 def _policy(spec: Spec) -> Iterator[str]:
-    if isinstance(spec.policy, Embedded):
+    policy = spec.policy
+    if isinstance(policy, Embedded):
         try:
-            decoder(spec.policy.config(1))
+            decoder(policy.config(1))
         except ValueError as error:
             yield f"policy: {error}"
+    if isinstance(policy, PublishedPolicy):
+        if spec.warm_start is not None:
+            yield "warm_start is for a policy that knows nothing, and this one is a published model"
+        if policy.lora_rank is not None and policy.lora_rank < 1:
+            yield f"policy.lora_rank must be at least 1, or null; got {policy.lora_rank}"
+
+
+def _compute(spec: Spec) -> Iterator[str]:
+    wanted = spec.compute
+    for name, value in (("micro_batches", wanted.micro_batches), ("shard", wanted.shard)):
+        if value is not None and value < 1:
+            yield f"compute.{name} must be at least 1; got {value}"
+    if wanted.micro_batches > 0 and spec.batch_size % wanted.micro_batches:
+        yield (
+            f"compute.micro_batches must divide batch_size, {spec.batch_size}; "
+            f"got {wanted.micro_batches}"
+        )
+    limit = wanted.disagreement_limit
+    if limit is not None and not limit > 0:
+        yield f"compute.disagreement_limit must be above 0; got {limit:g}"
 
 
 def _preflight(spec: Spec) -> Iterator[str]:

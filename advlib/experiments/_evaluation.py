@@ -15,6 +15,7 @@ from advlib.experiments._folder import json_lines, load_params, read_lines, writ
 from advlib.experiments._revisions import code_hash
 from advlib.experiments._work import Work, draw
 from advlib.experiments.reading import SpecError
+from advlib.trainer import place_state
 from advlib.trainer.environments import score_all
 
 
@@ -35,7 +36,7 @@ def evaluate(work: Work, arm: str, seed: int | None) -> dict[str, Any]:
     path = work.start_params()
     if seed is not None:
         path = work.folder.path / "arms" / arm / f"seed-{seed}" / "final.npz"
-    params = load_params(path, setup.params)
+    params = place_state(load_params(path, setup.params), setup.mesh)
     questions = setup.held_out.prompts(range(spec.eval.n_examples))
     drawn = draw(work, params, questions, batch_size=spec.eval.batch_size, greedy=True)
     scored = score_all(setup.held_out, questions, drawn.texts)

@@ -15,16 +15,23 @@ import jax
 import advlib
 
 PACKAGES = ("advlib", "jax", "jaxlib", "numpy", "optax", "scikit-learn", "scipy", "reasoning-gym")
+MODEL_PACKAGES = ("google-tunix", "flax", "qwix", "transformers", "tokenizers", "safetensors")
 # What prints and what reads files of others may change while a run waits to be resumed.
 NO_NUMBERS = ("adapters", "cli", "grading", "plugins", "samples")
 
 
-def revisions() -> dict[str, Any]:
-    """Versions, devices and a hash of this package's code; nothing that names a machine."""
+def revisions(model: dict[str, str]) -> dict[str, Any]:
+    """Versions, devices and a hash of this package's code; nothing that names a machine.
+
+    Args:
+        model: hashes of a published model's files; empty where there is none.
+    """
     devices = jax.devices()
+    packages = PACKAGES + MODEL_PACKAGES if model else PACKAGES
     return {
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {name: found for name in packages if (found := _version(name))},
+        **({"model": model} if model else {}),
         "platform": f"{platform.system()} {platform.machine()}",
         "device": {
             "kind": devices[0].device_kind,

@@ -9,17 +9,19 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
+from advlib.experiments._policies import Given, begin_mesh, begin_policy, model_files
 from advlib.experiments._sources import (
-    GivenPolicy,
     GivenTasks,
     Jsonl,
+    PublishedPolicy,
     ReasoningGym,
     Templates,
 )
 from advlib.experiments.reading import SpecError
 from advlib.experiments.spec import Spec
-from advlib.trainer import ByteTokenizer, Policy, Tokenizer, decoder, tasks
+from advlib.trainer import Policy, Tokenizer, tasks
 from advlib.trainer.environments import (
     Environment,
     Question,
@@ -28,18 +30,6 @@ from advlib.trainer.environments import (
     jsonl_tasks,
     reasoning_gym_tasks,
 )
-
-
-class Given(NamedTuple):
-    """What a caller hands over where the spec says "given".
-
-    Attributes:
-        policy: a policy, its parameters and its tokenizer.
-        environment: questions to train on and others to be examined on.
-    """
-
-    policy: tuple[Policy, Any, Tokenizer] | None = None
-    environment: Split | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +67,8 @@ class Setup(NamedTuple):
         train: questions for the arms.
         calibration: questions of the training part that no arm trains on.
         held_out: the items of the evaluation.
+        mesh: devices that batches and parameters are split over; None for one.
+        files: SHA-256 of each file of a published model by its name.
     """
 
     policy: Policy
@@ -85,6 +77,8 @@ class Setup(NamedTuple):
     train: Environment
     calibration: Environment
     held_out: Environment
+    mesh: Mesh | None
+    files: dict[str, str]
 
 
 def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
@@ -99,10 +93,12 @@ def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
         A :class:`Setup`; no item of the evaluation has the text of another question.
 
     Raises:
-        SpecError: something given is missing, there are too few questions, a prompt is too long,
-            or an item of the evaluation is among the training questions.
+        SpecError: something given is missing, a model cannot be read, the devices there are do not
+            divide a batch, there are too few questions, a prompt is too long, or an item of the
+            evaluation is among the training questions.
+        ImportError: an optional package is missing; names the extra.
     """
-    policy, params, tokenizer = _policy(spec, given)
+    mesh = begin_mesh(spec)
     split = _environment(spec, folder, given)
     size, items = len(split.train), spec.eval.n_examples
     if len(split.held_out) < items:
@@ -129,6 +125,7 @@ def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
     parts = (train, calibration, Some(split.held_out, tuple(range(items))))
     asked = [part.prompts(range(len(part))) for part in parts]
     _check_apart(asked[0] + asked[1], asked[2])
+    policy, params, tokenizer = begin_policy(spec, folder, given, mesh)
     for question in (question for part in asked for question in part):
         length = len(tokenizer.encode(question.text))
         if length > spec.sampling.max_prompt:
@@ -136,9 +133,22 @@ def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
                 f"sampling.max_prompt is {spec.sampling.max_prompt}, and question "
                 f"{question.id!r} has {length} tokens"
             )
+    _check_room(spec, policy, params)
     if spec.warm_start is not None:
         _check_answers(asked[0], tokenizer, spec.sampling.max_new)
-    return Setup(policy, params, tokenizer, *parts)
+    files = {}
+    if isinstance(spec.policy, PublishedPolicy):
+        files = model_files(folder / spec.policy.path)
+    return Setup(policy, params, tokenizer, *parts, mesh, files)
+
+
+def _check_room(spec: Spec, policy: Policy, params: Any) -> None:
+    """Prompt and response must fit the policy; nothing is computed."""
+    columns = spec.sampling.max_prompt + spec.sampling.max_new
+    try:
+        jax.eval_shape(lambda params: policy.init_cache(params, 1, columns), params)
+    except ValueError as error:
+        raise SpecError(f"sampling: {error}") from error
 
 
 def _check_answers(questions: list[Question], tokenizer: Tokenizer, room: int) -> None:
@@ -166,17 +176,6 @@ def _check_apart(trained: list[Question], examined: list[Question]) -> None:
 def _bare(question: Question) -> str:
     """The text without what white space alone makes different."""
     return " ".join(question.text.split())
-
-
-def _policy(spec: Spec, given: Given) -> tuple[Policy, Any, Tokenizer]:
-    wanted = spec.policy
-    if isinstance(wanted, GivenPolicy):
-        if given.policy is None:
-            raise SpecError(f"policy {wanted.name!r} is to be given by the caller, and is not")
-        return given.policy
-    tokenizer = ByteTokenizer()
-    policy = decoder(wanted.config(tokenizer.vocab_size))
-    return policy, policy.init(jax.random.key(wanted.seed)), tokenizer
 
 
 def _environment(spec: Spec, folder: Path, given: Given) -> Split:

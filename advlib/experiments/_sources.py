@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -47,6 +47,34 @@ class Embedded(Part, frozen=True, tag="embedded", tag_field="kind"):
         )
 
 
+class PublishedPolicy(Part, frozen=True, tag="folder", tag_field="kind"):
+    """A Qwen 2, Qwen 3, Llama 3 or Gemma model from a local folder; needs the extra ``llm``.
+
+    Attributes:
+        path: the folder; from the spec's own where it is relative.
+        lora_rank: of the matrices that are trained; None trains all weights.
+        lora_alpha: the rank by default.
+        dtype: of the frozen weights and of what is computed; bfloat16 with LoRA, else float32.
+        seed: of LoRA's random matrices.
+        chat: whether a question becomes a message of the folder's chat template; if it has one.
+        system: a message of the system before every question.
+        template_options: variables of the template, such as ``{"enable_thinking": false}``.
+        remat: compute each block again in the backward pass, to save memory.
+        ignore_config: fields of ``config.json`` that are refused otherwise.
+    """
+
+    path: str
+    lora_rank: int | None = 32
+    lora_alpha: float | None = None
+    dtype: Literal["float32", "bfloat16"] | None = None
+    seed: int = 0
+    chat: bool | None = None
+    system: str | None = None
+    template_options: dict[str, Any] = {}
+    remat: bool = False
+    ignore_config: tuple[str, ...] = ()
+
+
 class GivenPolicy(Part, frozen=True, tag="given", tag_field="kind"):
     """A policy that the caller of ``run_experiment`` hands over.
 
@@ -88,7 +116,8 @@ class Jsonl(Part, frozen=True, tag="jsonl", tag_field="kind"):
         held_out: file of the questions to be examined on.
         question: name of the field with the question.
         answer: name of the field with the answer.
-        wording: of the prompt; ``{}`` is where the question goes.
+        wording: of the prompt; ``{question}`` is where the question goes, or ``{}`` in a wording
+            without that.
         format_penalty: taken off where no answer is marked.
     """
 
@@ -109,7 +138,8 @@ class ReasoningGym(Part, frozen=True, tag="reasoning_gym", tag_field="kind"):
         num_train: questions to train and calibrate on.
         num_held_out: questions to be examined on.
         seed: of the draws.
-        wording: of the prompt; ``{}`` is where the question goes.
+        wording: of the prompt; ``{question}`` is where the question goes, or ``{}`` in a wording
+            without that.
     """
 
     datasets: dict[str, dict[str, Any]]

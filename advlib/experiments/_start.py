@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from advlib.diagnostics import content_hash
@@ -13,7 +12,8 @@ from advlib.experiments._folder import json_lines, load_params, params_hash, sav
 from advlib.experiments._revisions import revisions
 from advlib.experiments._work import Work
 from advlib.experiments.reading import SpecError
-from advlib.trainer import log_distribution, pad_prompts, tasks
+from advlib.trainer import log_distribution, pad_prompts, place_state, tasks
+from advlib.trainer._policy import as_argument
 from advlib.trainer.environments import Environment
 from advlib.trainer.warm_start import warm_start
 
@@ -38,7 +38,7 @@ def start(work: Work) -> dict[str, Any]:
             "calibration": _questions(setup.calibration),
             "held_out": _questions(setup.held_out),
         },
-        "revisions": revisions(),
+        "revisions": revisions(setup.files),
     }
 
 
@@ -48,7 +48,7 @@ def restored(work: Work, record: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     Returns:
         Parameters, and a record with ``passed``.
     """
-    params = load_params(work.start_params(), work.setup.params)
+    params = place_state(load_params(work.start_params(), work.setup.params), work.setup.mesh)
     digest = params_hash(params)
     path = work.folder.path / "start" / "outputs.npy"
     try:
@@ -72,10 +72,15 @@ def fixed_outputs(work: Work, params: Any) -> np.ndarray:
     encoded = [setup.tokenizer.encode(q.text) for q in setup.train.prompts(range(count))]
     prompts = pad_prompts(encoded, width, pad_token=setup.tokenizer.pad_token)
     places = np.arange(width) - (width - np.asarray(prompts.lengths)[:, None])
-    logits = setup.policy.apply(
-        params, jnp.asarray(prompts.tokens), jnp.asarray(np.maximum(places, 0)), places >= 0
+    logits = _logits(
+        as_argument(setup.policy.apply), params, prompts.tokens, np.maximum(places, 0), places >= 0
     )
     return np.asarray(log_distribution(logits[:, -1], forbidden=setup.tokenizer.forbidden))
+
+
+@jax.jit
+def _logits(apply: Any, params: Any, tokens: Any, positions: Any, mask: Any) -> jax.Array:
+    return apply(params, tokens, positions, mask)
 
 
 def _warm(work: Work) -> tuple[Any, dict[str, Any]]:

@@ -39,6 +39,9 @@ def train_arm(
         temperature=spec.sampling.temperature,
         # A number that does not depend on the samples: the plain policy gradient, over the batch.
         denominator=float(spec.batch_size),
+        micro_batches=spec.compute.micro_batches,
+        compute_dtype=spec.compute.dtype,
+        disagreement_limit=spec.compute.disagreement_limit,
         seed=seed,
         checkpoint_every=CHECKPOINT_EVERY,
         keep_checkpoints=1,
@@ -74,6 +77,7 @@ def _trained(
         directory=directory,
         features=None if kernel is None else work.features(kernel),
         kernel_temperature=0.1 if judged is None else judged.temperature,
+        mesh=work.setup.mesh,
         resume=True,
         progress=work.progress,
         tensorboard=False,

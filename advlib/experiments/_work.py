@@ -17,6 +17,7 @@ from advlib.experiments._setup import Setup
 from advlib.experiments.spec import Kernel, Optimizer, Spec
 from advlib.trainer import Prompts, Sampler, Samples, make_sampler
 from advlib.trainer._options import needed
+from advlib.trainer._placement import place_batch
 from advlib.trainer._responses import batches, encode_prompts, responses
 from advlib.trainer.environments import Question
 
@@ -89,6 +90,8 @@ def begin_work(spec: Spec, setup: Setup, folder: Folder, *, told: Told, progress
             forbidden=tokenizer.forbidden,
             temperature=temperature,
             pad_token=tokenizer.pad_token,
+            compute_dtype=spec.compute.dtype,
+            mesh=setup.mesh,
         )
 
     training = setup.train.prompts(range(len(setup.train)))
@@ -134,7 +137,8 @@ def draw(
             work.spec.sampling.max_prompt,
             rows=np.arange(start, start + batch_size),
         )
-        samples = (work.greedy if greedy else work.sampler)(params, prompts, key)
+        placed = Prompts(*place_batch(tuple(prompts), work.setup.mesh))
+        samples = (work.greedy if greedy else work.sampler)(params, placed, key)
         samples = Samples(*(np.asarray(part) for part in samples))  # type: ignore[arg-type]
         texts += responses(tokenizer, samples)[:wanted]
     return Drawn(prompts, samples, tuple(texts))

@@ -19,9 +19,10 @@ from advlib.experiments._checking import START, expected_power, needed_items
 from advlib.experiments._evaluation import evaluate, evaluated, evaluator, item_scores
 from advlib.experiments._folder import Folder, json_text, plain, write
 from advlib.experiments._lock import locked
+from advlib.experiments._policies import Given
 from advlib.experiments._preflight import forced, preflight
 from advlib.experiments._revisions import changes, revisions
-from advlib.experiments._setup import Given, set_up
+from advlib.experiments._setup import set_up
 from advlib.experiments._start import restored, start
 from advlib.experiments._training import pilot, run_arm
 from advlib.experiments._work import Work, begin_work
@@ -108,7 +109,7 @@ def _stages(work: Work) -> Iterator[tuple[str, Any]]:
     """Stage after stage, up to the first that ends the run."""
     spec, place = work.spec, work.folder
     begun = _stage(work, "start", lambda: start(work), "the policy that all arms begin from")
-    different = changes(begun["revisions"], revisions())
+    different = changes(begun["revisions"], revisions(work.setup.files))
     if different:
         raise SpecError(f"{place.path} was begun with something else: {'; '.join(different)}")
     yield "start", begun

@@ -15,6 +15,7 @@ from advlib.experiments._sources import (
     GivenTasks,
     Jsonl,
     Part,
+    PublishedPolicy,
     ReasoningGym,
     Templates,
     WarmStart,
@@ -58,6 +59,24 @@ class Optimizer(Part, frozen=True):
     beta2: float = 0.95
     eps: float = 1e-8
     clip: float = 1.0
+
+
+class Compute(Part, frozen=True):
+    """How a step is computed, the same for every arm; no estimator depends on it.
+
+    Attributes:
+        micro_batches: parts that a batch's gradient is computed in; more of them take less memory.
+        dtype: that parameters are read in; their own by default.
+        shard: over how many devices each parameter is split; batches are split over all devices
+            there are. None takes one device.
+        disagreement_limit: a log-probability by which sampler and trainer differ more stops an arm.
+            1e-3 by default, 0.1 where parameters or frozen weights are read in half precision.
+    """
+
+    micro_batches: int = 1
+    dtype: Literal["float32", "bfloat16"] | None = None
+    shard: int | None = None
+    disagreement_limit: float | None = None
 
 
 class Arm(Part, frozen=True):
@@ -288,6 +307,7 @@ class Spec(Part, frozen=True):
         warm_start: before the comparison; None to begin from the policy as it is.
         sampling: of responses.
         optimizer: of every arm.
+        compute: how a step is computed.
         activation_gate: what must hold before the arms are trained in full.
         correctness_preflight: against a float64 reference.
         calibration: of the kernel.
@@ -303,7 +323,7 @@ class Spec(Part, frozen=True):
     """
 
     title: str
-    policy: Embedded | GivenPolicy
+    policy: Embedded | PublishedPolicy | GivenPolicy
     environment: Templates | Jsonl | ReasoningGym | GivenTasks
     arms: tuple[Arm, ...]
     decision_rule: DecisionRule
@@ -313,6 +333,7 @@ class Spec(Part, frozen=True):
     warm_start: WarmStart | None = None
     sampling: Sampling = Sampling()
     optimizer: Optimizer = Optimizer()
+    compute: Compute = Compute()
     activation_gate: ActivationGate = ActivationGate()
     correctness_preflight: CorrectnessPreflight = CorrectnessPreflight()
     calibration: Calibration = Calibration()

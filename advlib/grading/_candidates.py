@@ -51,8 +51,7 @@ def candidates(
 
     Raises:
         ValueError: the mode is another word; there is no episode; the episodes are of several
-            groups; a trace id stands twice; in mode "rewards" a reward is not finite, or two of
-            them differ by more than float64 can hold.
+            groups; a trace id stands twice; in mode "rewards" a reward is not finite.
         TypeError: a privileged text is no string.
     """
     if mode not in ("rewards", "advantages"):
@@ -124,19 +123,12 @@ def _representative(episode: Episode) -> tuple[Trace | None, str]:
 
 def _check_rewards(traces: Sequence[Trace]) -> None:
     """Refuse, before any grader is asked, rewards that no credit could be computed from."""
-    measured = [trace for trace in traces if trace.trainable and trace.reward is not None]
-    for trace in measured:
-        if not math.isfinite(trace.reward or 0):
+    for trace in traces:
+        if trace.trainable and trace.reward is not None and not math.isfinite(trace.reward):
             raise ValueError(
                 f"rewards must be finite, or None where nothing was measured; trace {trace.id!r}: "
                 f"{trace.reward!r}"
             )
-    rewards = [trace.reward or 0.0 for trace in measured]
-    if rewards and math.isinf(max(rewards) - min(rewards)):
-        raise ValueError(
-            f"rewards must not differ by more than float64 can hold; they go from {min(rewards):g} "
-            f"to {max(rewards):g}"
-        )
 
 
 def _above_mean(rewards: Sequence[float]) -> tuple[list[bool], bool]:
@@ -146,11 +138,14 @@ def _above_mean(rewards: Sequence[float]) -> tuple[list[bool], bool]:
     """
     if not rewards:
         return [], False
+    # Divided by a power of two, which changes no digit: differences of the largest numbers fit.
+    _, exponent = math.frexp(max(map(abs, rewards)))
+    rewards = [math.ldexp(reward, -exponent) for reward in rewards]
     lowest, highest = min(rewards), max(rewards)
     width = highest - lowest
     if width <= 4 * _EPS * max(abs(lowest), abs(highest)):
         return [False] * len(rewards), False
-    # From the lowest: small differences of large rewards survive, and nothing overflows.
+    # From the lowest: small differences of large rewards survive.
     units = [(reward - lowest) / width for reward in rewards]
     mean = math.fsum(units) / len(units)
     noise = _EPS * (32 + 4 * abs(lowest / width + mean))

@@ -84,6 +84,7 @@ def trace_credit(
         By trace id, in the order of the candidates and of their traces.
 
     Raises:
+        OverflowError: rewards lie so far apart that an advantage does not fit float64.
         TypeError: a reward is not a number.
         ValueError: labels of verdict and group differ; a trace id stands twice; a candidate's
             representing trace is not among its traces; a reward is NaN or infinite; an option is

@@ -51,6 +51,7 @@ def group_credit(
         matter to the last bit.
 
     Raises:
+        OverflowError: rewards lie so far apart that an advantage does not fit float64.
         TypeError: ``verdict`` is no Verdict, ``rewards`` no mapping, or a reward no number.
         ValueError: labels differ from the verdict's; a reward is NaN or infinite; rewards are
             missing in rewards mode or given in advantages mode; an option is out of range.
@@ -123,14 +124,20 @@ def redistributed(
     candidate_ids: np.ndarray | None = None,
     statistics: Statistics | None = None,
 ) -> Redistributed:
-    """:func:`advlib.gar` of one group; a row without a reward is masked."""
+    """:func:`advlib.gar` of one group; a row without a reward is masked.
+
+    Raises:
+        OverflowError: rewards lie so far apart that an advantage does not fit float64.
+    """
     where = np.array([reward is not None for reward in rewards], bool)
     if where.sum() < 2:  # nothing to compare with, which is no mistake of the caller
         return Redistributed([0.0] * len(rewards), 1.0)
     filled = np.array([0.0 if reward is None else reward for reward in rewards])
+    # Divided by a power of two, which changes no digit: the whole range of float64 is usable.
+    _, exponent = math.frexp(np.abs(filled).max())
     with _concrete_float64():
         credit = advlib.gar(
-            filled,
+            np.ldexp(filled, -exponent),
             arrays.tiers,
             hacks=arrays.hacks,
             f_min=f_min,
@@ -139,7 +146,13 @@ def redistributed(
             candidate_ids=candidate_ids,
             statistics=statistics,
         )
-        return Redistributed(np.asarray(credit.advantages).tolist(), float(credit.scale[0]))
+        advantages, scale = np.asarray(credit.advantages), float(credit.scale[0])
+    with np.errstate(over="ignore"):
+        advantages = np.ldexp(advantages, exponent)
+    if not np.isfinite(advantages).all():
+        apart = f"rewards from {filled[where].min():g} to {filled[where].max():g}"
+        raise OverflowError(f"{apart} lie too far apart: the credit does not fit float64")
+    return Redistributed(advantages.tolist(), scale)
 
 
 def rank_credit(arrays: VerdictArrays) -> list[float]:

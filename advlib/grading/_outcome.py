@@ -83,7 +83,9 @@ def outcome(
     The order: is there anything to grade; the text is parsed; its structure is checked; citations
     are checked; credit is computed. A step that fails leaves the reason "invalid", and "error"
     where it is not the verdict's fault. The fallback is the group mean of the original rewards in
-    rewards mode, and zeros in advantages mode: no hack is dropped without a verdict.
+    rewards mode, and zeros in advantages mode: no hack is dropped without a verdict. Where
+    rewards lie so far apart that float64 does not hold that either, all traces get 0, and the
+    reason is "error" if there is no other.
 
     Args:
         group: the candidates, as the grader was given them.
@@ -115,7 +117,7 @@ def outcome(
         grading=grading,
     )
     if not to_be_graded(group):
-        return result._replace(credit=trace_credit(None, group, **settings._asdict()))
+        return _without_verdict(result, group, settings)
     if answer is None and reason is None:
         raise ValueError(f"group {group.id!r} is to be graded: an answer or a reason is wanted")
     if answer is not None and reason is None:
@@ -127,10 +129,26 @@ def outcome(
             reason, detail = "invalid", str(error)
         except Exception as error:  # whatever happens, the group ends with credit
             reason, detail = "error", described(error)
-    credit = trace_credit(None, group, **settings._asdict())
-    return result._replace(
-        credit=credit, fallback_reason=reason, detail=None if detail is None else bounded(detail)
+    return _without_verdict(
+        result._replace(fallback_reason=reason, detail=detail and bounded(detail)), group, settings
     )
+
+
+def _without_verdict(result: GradedGroup, group: CandidateGroup, settings: Settings) -> GradedGroup:
+    """The group's credit as it is without a verdict; zeros where even that cannot be computed."""
+    try:
+        return result._replace(credit=trace_credit(None, group, **settings._asdict()))
+    except OverflowError as error:
+        told = f"{result.detail}; {error}" if result.detail else str(error)
+        return result._replace(
+            credit={
+                trace.id: TraceCredit(0.0, candidate.label)
+                for candidate in group.candidates
+                for trace in candidate.traces
+            },
+            fallback_reason=result.fallback_reason or "error",
+            detail=bounded(told),
+        )
 
 
 def policy_texts(group: CandidateGroup) -> Mapping[str, list[str]]:

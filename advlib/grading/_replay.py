@@ -180,7 +180,7 @@ class ReplayGrader:
 
     def _refuse(self, number: int, line: bytes, error: Exception) -> None:
         """Tolerates a torn last line, the mark of a run that was killed, and nothing else."""
-        if line.endswith(b"\n"):
+        if line.endswith(b"\n") or _is_json(line):
             told = escaped(str(error), 120)
             raise ValueError(
                 f"{self.path}:{number}: not a recorded verdict: {told}; {_FORM}"
@@ -201,6 +201,15 @@ def _decoded(line: bytes, kind: type[_Line]) -> _Line:
             raw = {name: json.dumps(fields[name]).encode() for name in _RAW if name in fields}
             fields |= {name: msgspec.Raw(data) for name, data in raw.items()}
         return msgspec.convert(fields, kind)
+
+
+def _is_json(line: bytes) -> bool:
+    """Whether a line is whole: the start of an object is no JSON."""
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _text(record: _Record) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advlib.losses._kl import kl_k1, kl_k2, kl_k3
+from advlib.losses._kl import Divergence, kl_k1, kl_k2, kl_k3
 from advlib.losses._policy_gradient import Loss, cross_entropy, policy_gradient, ppo_clip
 from advlib.losses._reduction import (
     constant,
@@ -12,6 +12,7 @@ from advlib.losses._reduction import (
 )
 
 __all__ = [
+    "Divergence",
     "Loss",
     "constant",
     "cross_entropy",

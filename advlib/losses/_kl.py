@@ -6,6 +6,8 @@ bias, and in what their gradients are the gradients of.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -13,10 +15,26 @@ from jax import Array
 from advlib._checks import Values
 from advlib.losses._tokens import tokens
 
-__all__ = ["kl_k1", "kl_k2", "kl_k3"]
+__all__ = ["Divergence", "kl_k1", "kl_k2", "kl_k3"]
 
 # exp is followed up to here, then by its tangent: float32 ends at exp(88.7).
 STEEPEST = 20.0
+
+
+class Divergence(Protocol):
+    """A divergence as the training step calls it: two (B, T) arrays to one."""
+
+    def __call__(self, log_probs: Array, reference: Array) -> Array:
+        """Per-token estimates, in nats.
+
+        Args:
+            log_probs: (B, T) log-probabilities under the parameters, differentiated.
+            reference: (B, T) log-probabilities of the same tokens under the reference, constants.
+
+        Returns:
+            (B, T). Tokens that are not trained are left out afterwards.
+        """
+        ...
 
 
 def kl_k1(log_probs: Values, reference: Values, *, mask: Values | None = None) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from advlib.trainer._batch import Batch, rollout_batch, text_batch
 from advlib.trainer._checkpoints import Checkpoint, Checkpoints
 from advlib.trainer._decoder import DecoderConfig, decoder
+from advlib.trainer._forward import make_log_probs
 from advlib.trainer._log_probs import log_distribution
 from advlib.trainer._loop import Trained, train
 from advlib.trainer._order import question_order
@@ -47,6 +48,7 @@ __all__ = [
     "evaluate",
     "init_state",
     "log_distribution",
+    "make_log_probs",
     "make_mesh",
     "make_sampler",
     "make_train_step",

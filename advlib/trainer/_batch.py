@@ -26,6 +26,8 @@ class Batch(NamedTuple):
         actions: (B, L) booleans, True for tokens that are trained; never in column 0.
         log_probs: (B, L) float32, as the tokens were sampled; read where ``actions`` is True.
         advantages: (B, L) float32; read where ``actions`` is True.
+        reference: (B, L) float32, log-probabilities of the tokens under a reference, see
+            :func:`make_log_probs`; read where ``actions`` is True. None without one.
     """
 
     tokens: Values
@@ -33,6 +35,7 @@ class Batch(NamedTuple):
     actions: Values
     log_probs: Values
     advantages: Values
+    reference: Values | None = None
 
 
 def rollout_batch(

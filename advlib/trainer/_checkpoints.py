@@ -56,13 +56,18 @@ class Checkpoints:
         self._manager = self._orbax.CheckpointManager(Path(directory).resolve(), options=options)
 
     def save(self, step: int, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint; returns when it is on disk."""
+        """Write a checkpoint; returns when it is on disk.
+
+        Raises:
+            ValueError: the folder holds a checkpoint of this step or a later one.
+        """
         args = self._orbax.args
-        self._manager.save(
+        written = self._manager.save(
             step,
             args=args.Composite(
                 state=args.StandardSave(checkpoint.state),
                 facts=args.JsonSave(checkpoint.facts),
+                form=args.JsonSave(_form(checkpoint.state)),
                 key=args.JsonSave(
                     {
                         "impl": str(jax.random.key_impl(checkpoint.key)),
@@ -71,6 +76,11 @@ class Checkpoints:
                 ),
             ),
         )
+        if not written:
+            raise ValueError(
+                f"{self._manager.directory} holds a checkpoint of step {self.latest()}; "
+                f"step {step} is not after it"
+            )
 
     def latest(self) -> int | None:
         """The step of the last checkpoint; None if there is none."""
@@ -94,9 +104,22 @@ class Checkpoints:
             The checkpoint.
 
         Raises:
-            ValueError: shapes or structure differ from what was saved.
+            ValueError: shapes, dtypes or structure differ from what was saved; names the arrays.
         """
         args = self._orbax.args
+        form = self._manager.restore(step, args=args.Composite(form=args.JsonRestore()))["form"]
+        now = _form(like)
+        different = [
+            f"{name} is {now.get(name, 'nothing')} and was saved as {form.get(name, 'nothing')}"
+            for name in dict.fromkeys([*now, *form])
+            if now.get(name) != form.get(name)
+        ]
+        if different:
+            more = f", and {len(different) - 3} more" if len(different) > 3 else ""
+            raise ValueError(
+                f"{self._manager.directory / str(step)} is of another policy or optimizer: "
+                f"{'; '.join(different[:3])}{more}"
+            )
         wanted = jax.tree.map(
             lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding),
             like,
@@ -116,3 +139,11 @@ class Checkpoints:
     def close(self) -> None:
         """Wait for what is still being written."""
         self._manager.close()
+
+
+def _form(state: TrainState) -> dict[str, str]:
+    """Dtype and shape of every array, by its place in the tree."""
+    return {
+        jax.tree_util.keystr(path): f"{array.dtype}{list(array.shape)}"
+        for path, array in jax.tree_util.tree_leaves_with_path(state)
+    }

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import time
+import functools
+import math
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jax import Array
 from jax.sharding import Mesh
 
-from advlib.losses import Loss, policy_gradient
-from advlib.trainer._batch import Batch, rollout_batch
+from advlib.losses import Divergence, Loss, kl_k2, policy_gradient
 from advlib.trainer._checkpoints import Checkpoint, Checkpoints
-from advlib.trainer._order import question_order
-from advlib.trainer._placement import place_batch, place_state
+from advlib.trainer._fingerprint import fingerprint
+from advlib.trainer._forward import make_log_probs
+from advlib.trainer._placement import place_state
 from advlib.trainer._policy import Params, Policy, as_argument
-from advlib.trainer._processes import from_first_process, is_first_process
+from advlib.trainer._processes import is_first_process
 from advlib.trainer._progress import Bar
-from advlib.trainer._prompts import Prompts
-from advlib.trainer._records import JsonLines, TensorBoard
-from advlib.trainer._responses import encode_prompts, responses
-from advlib.trainer._rollouts import Advantages, Features, Rollouts, rollout_record
-from advlib.trainer._sampler import Sampler, Samples, make_sampler
+from advlib.trainer._records import RunFiles
+from advlib.trainer._reference import Reference
+from advlib.trainer._resume import changed, holds_a_run
+from advlib.trainer._rollouts import Advantages, Features
+from advlib.trainer._run_step import Run, check_questions, run_step
+from advlib.trainer._sampler import make_sampler
 from advlib.trainer._settings import (
     TrainSettings,
     changed_settings,
-    check_settings,
     disagreement_limit,
+    plain_settings,
 )
-from advlib.trainer._step import TrainState, TrainStep, UpdateMetrics, init_state, make_train_step
-from advlib.trainer._stop import TrainingStopped, save_batch, why_stopped
-from advlib.trainer._tokenizer import Tokenizer
-from advlib.trainer.environments import Environment, score_all
+from advlib.trainer._step import TrainState, init_state, make_train_step
+from advlib.trainer._stop import TrainingStopped, save_batch
+from advlib.trainer._tokenizer import Tokenizer, check_vocabulary
+from advlib.trainer.environments import Environment
 
 __all__ = ["Trained", "train"]
 
@@ -55,32 +55,6 @@ class Trained(NamedTuple):
     steps: int
 
 
-class _Run(NamedTuple):
-    """What stays the same from step to step."""
-
-    environment: Environment
-    tokenizer: Tokenizer
-    settings: TrainSettings
-    sampler: Sampler
-    update: TrainStep
-    advantages: Advantages
-    features: Features | None
-    kernel_temperature: float
-    mesh: Mesh | None
-    key: Array
-
-
-class _Step(NamedTuple):
-    """What one step leaves."""
-
-    state: TrainState
-    batch: Batch
-    rollouts: Rollouts
-    metrics: UpdateMetrics
-    record: dict[str, Any]
-    seconds: dict[str, float]
-
-
 def train(
     policy: Policy,
     params: Params,
@@ -92,6 +66,8 @@ def train(
     settings: TrainSettings,
     directory: Path | str,
     loss: Loss = policy_gradient,
+    kl: Divergence = kl_k2,
+    reference: Params | None = None,
     features: Features | None = None,
     kernel_temperature: float = 0.1,
     mesh: Mesh | None = None,
@@ -99,18 +75,18 @@ def train(
     progress: bool = True,
     tensorboard: bool = True,
 ) -> Trained:
-    """Train a policy on an environment, one update for each batch of rollouts.
+    """Train a policy on an environment, step by step.
 
     A step takes the next questions, samples ``group_size`` responses to each, scores them, asks
-    ``advantages`` once for the whole batch, and updates. What could not be scored is masked: it is
-    in no statistic and in no gradient, and the record counts it.
+    ``advantages`` once for the whole batch, and makes ``updates_per_batch`` updates. What could not
+    be scored is masked: it is in no statistic and in no gradient, and the record counts it.
 
     The folder holds ``metrics.jsonl`` (a line a step, the same bytes whether or not the run was
     interrupted), ``times.jsonl`` (seconds a step), ``tensorboard/`` and ``checkpoints/``.
 
     Args:
         policy: what is trained.
-        params: its parameters at the start; they are copied.
+        params: its parameters at the start; they are copied. A run that goes on takes its own.
         environment: questions and their scorer.
         tokenizer: of the policy.
         advantages: takes :class:`Rollouts`, returns (B,) advantages; for instance
@@ -120,6 +96,11 @@ def train(
         settings: the numbers of the run.
         directory: the run's folder; on several processes one that all see.
         loss: per-token loss.
+        kl: estimate of the divergence from the reference in the loss, where ``kl_coef`` is above 0;
+            see :func:`make_train_step`.
+        reference: parameters of the reference, which stay as they are. Default: ``params``, where
+            ``kl_coef`` is above 0; with LoRA, whose additions are 0 at the start, the published
+            model. Given without ``kl_coef`` it is measured only.
         features: from (B,) prompts to (B, D) features, for ``Rollouts.features`` and the kernel's
             metrics.
         kernel_temperature: of those metrics.
@@ -134,18 +115,22 @@ def train(
     Raises:
         ImportError: orbax or tensorboardX is not installed; names the extra.
         FileExistsError: the folder holds a run and ``resume`` is False.
-        ValueError: a setting is out of range, or is not that of the run to resume; a prompt is
-            longer than ``max_prompt``.
+        ValueError: a setting is out of range; a setting, the policy, the optimizer, the frozen
+            arrays, the reference or the number of questions is not that of the run to resume; a
+            prompt of any step is longer than ``max_prompt``; tokenizer and policy have other ids;
+            the environment gives another number of questions than it was asked for.
         TrainingStopped: a loss, a gradient or a log-probability was out of bounds. The batch is
             saved, and the parameters are those before it.
     """
-    check_settings(settings)
+    settings = plain_settings(settings)
+    check_vocabulary(tokenizer, policy.vocab_size)
     folder = Path(directory)
-    if not resume and (folder / "metrics.jsonl").exists():
+    if not resume and holds_a_run(folder):
         raise FileExistsError(f"{folder} holds a run; resume=True goes on with it")
     if is_first_process():
         folder.mkdir(parents=True, exist_ok=True)
-    limit = disagreement_limit(settings, params, as_argument(policy.apply))
+    held = as_argument(policy.apply)
+    limit = disagreement_limit(settings, params, held)
     sampler = make_sampler(
         policy,
         max_prompt=settings.max_prompt,
@@ -158,21 +143,42 @@ def train(
         compute_dtype=settings.compute_dtype,
         mesh=mesh,
     )
-    update = make_train_step(
+    reads: dict[str, Any] = {
+        "micro_batches": settings.micro_batches,
+        "temperature": settings.temperature,
+        "forbidden": tokenizer.forbidden,
+        "compute_dtype": settings.compute_dtype,
+        "mesh": mesh,
+    }
+    update = functools.partial(
+        make_train_step,
         policy.apply,
         optimizer,
         loss,
         denominator=settings.denominator,
-        micro_batches=settings.micro_batches,
-        temperature=settings.temperature,
-        forbidden=tokenizer.forbidden,
-        compute_dtype=settings.compute_dtype,
+        kl_coef=settings.kl_coef,
+        kl=kl,
         loss_limit=settings.loss_limit,
-        disagreement_limit=limit,
-        mesh=mesh,
+        **reads,
     )
+    # After the first update the policy has moved: to disagree with the sampler is then no fault.
+    later = (update(disagreement_limit=math.inf), math.inf)
+    updates = (
+        (update(disagreement_limit=limit), limit),
+        *[later] * (settings.updates_per_batch - 1),
+    )
+    if reference is None and settings.kl_coef:
+        reference = params
+    beside = None
+    if reference is not None:
+        beside = Reference(place_state(reference, mesh), make_log_probs(policy.apply, **reads))
     # The step reuses the memory of its state, and the caller keeps what he gave.
     state = place_state(init_state(jax.tree.map(jnp.copy, params), optimizer), mesh)
+    fixed = {
+        "environment": len(environment),
+        "frozen": fingerprint(held),
+        "reference": None if beside is None else fingerprint(beside.params),
+    }
     key, start, written, timed = jax.random.key(settings.seed), 0, 0, 0
     with ExitStack() as open_files:
         checkpoints = Checkpoints(folder / "checkpoints", keep=settings.keep_checkpoints)
@@ -180,28 +186,28 @@ def train(
         last = checkpoints.latest() if resume else None
         if last is not None:
             facts = checkpoints.facts(last)
-            different = changed_settings(settings, facts["settings"])
+            different = [*changed_settings(settings, facts["settings"]), *changed(fixed, facts)]
             if different:
-                raise ValueError(f"{folder} was run with other settings: {'; '.join(different)}")
+                raise ValueError(f"{folder} was run otherwise: {'; '.join(different)}")
             state, key, _ = checkpoints.restore(last, state)
             start, written, timed = last, facts["metrics_bytes"], facts["times_bytes"]
-        run = _Run(
-            environment, tokenizer, settings, sampler, update, advantages, features,
+        run = Run(
+            environment, tokenizer, settings, sampler, updates, beside, advantages, features,
             kernel_temperature, mesh, key,
         )  # fmt: skip
+        check_questions(run, start)
         files = None
         if is_first_process():
-            files = _Files(folder, written, timed, start, tensorboard, open_files)
+            files = RunFiles(folder, written, timed, start, tensorboard, open_files)
         bar = open_files.enter_context(
             Bar(settings.steps, start, shown=progress and is_first_process())
         )
         for step in range(start, settings.steps):
-            done = _step(run, state, step)
+            done = run_step(run, state, step)
             state = done.state
-            reason = why_stopped(done.metrics, settings.loss_limit, limit)
-            if reason is not None:
+            if done.reason is not None:
                 where = save_batch(folder, step, done.batch, done.rollouts)
-                raise TrainingStopped(step, reason, where)
+                raise TrainingStopped(step, done.reason, where)
             if files is not None:
                 files.write(step, done.record, done.seconds)
             bar.advance(done.record)
@@ -209,105 +215,8 @@ def train(
                 facts = {
                     "settings": settings._asdict(),
                     "questions": (step + 1) * settings.questions_per_step,
+                    **fixed,
                     **(files.settled() if files is not None else {}),
                 }
                 checkpoints.save(step + 1, Checkpoint(state, key, facts))
     return Trained(state.params, state, max(start, settings.steps))
-
-
-def _step(run: _Run, state: TrainState, step: int) -> _Step:
-    settings, clock = run.settings, [time.perf_counter()]
-    taken = question_order(
-        len(run.environment),
-        step * settings.questions_per_step,
-        settings.questions_per_step,
-        seed=settings.seed,
-    )
-    asked = run.environment.prompts([int(index) for index in taken])
-    questions = tuple(question for question in asked for _ in range(settings.group_size))
-    prompts = encode_prompts(run.tokenizer, questions, settings.max_prompt)
-    on_devices = Prompts(*place_batch(tuple(prompts), run.mesh))
-    samples: Samples = jax.tree.map(
-        np.asarray, run.sampler(state.params, on_devices, jax.random.fold_in(run.key, step))
-    )
-    clock.append(time.perf_counter())
-
-    texts = responses(run.tokenizer, samples)
-    rewards, where, reasons = _scored(run.environment, questions, texts)
-    clock.append(time.perf_counter())
-
-    rollouts = Rollouts(
-        questions,
-        texts,
-        np.where(where, rewards, np.nan).astype(np.float32),
-        np.repeat(np.arange(len(asked), dtype=np.int32), settings.group_size),
-        where,
-        reasons,
-        np.asarray(samples.lengths),
-        np.asarray(samples.finish),
-    )
-    if run.features is not None:
-        rollouts = rollouts._replace(features=run.features([q.text for q in questions]))
-    clock.append(time.perf_counter())
-    given = np.zeros(len(where), np.float32)
-    if is_first_process() and where.any():
-        given = np.asarray(run.advantages(rollouts), np.float32)
-    given = from_first_process(given)
-    clock.append(time.perf_counter())
-
-    batch = rollout_batch(prompts, samples, given, where)
-    state, metrics = run.update(state, Batch(*place_batch(tuple(batch), run.mesh)))
-    metrics = UpdateMetrics(*(np.asarray(value) for value in metrics))  # type: ignore[arg-type]
-    clock.append(time.perf_counter())
-    record = {
-        "step": step,
-        "questions": (step + 1) * settings.questions_per_step,
-        **rollout_record(rollouts, given, temperature=run.kernel_temperature),
-        **{name: float(value) for name, value in metrics._asdict().items()},
-    }
-    clock.append(time.perf_counter())
-    names = ("sample", "score", "features", "advantage", "update", "record")
-    spent = np.diff(clock).tolist()
-    return _Step(state, batch, rollouts, metrics, record, dict(zip(names, spent, strict=True)))
-
-
-def _scored(
-    environment: Environment, questions: tuple[Any, ...], texts: tuple[str, ...]
-) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Rewards of the whole batch, from one process: a scorer need not answer twice alike."""
-    rewards, where = np.zeros(len(texts)), np.zeros(len(texts), bool)
-    reasons: tuple[str, ...] = ("",) * len(texts)
-    if is_first_process():
-        rewards, where, reasons = score_all(environment, questions, texts)
-    return from_first_process(rewards.astype(np.float32)), from_first_process(where), reasons
-
-
-class _Files:
-    """What the first process writes."""
-
-    def __init__(
-        self,
-        folder: Path,
-        written: int,
-        timed: int,
-        step: int,
-        tensorboard: bool,
-        closing: ExitStack,
-    ) -> None:
-        self._metrics = JsonLines(folder / "metrics.jsonl", position=written)
-        closing.callback(self._metrics.close)
-        self._times = JsonLines(folder / "times.jsonl", position=timed)
-        closing.callback(self._times.close)
-        self._board = None
-        if tensorboard:
-            self._board = TensorBoard(folder / "tensorboard", step=step)
-            closing.callback(self._board.close)
-
-    def write(self, step: int, record: dict[str, Any], seconds: dict[str, float]) -> None:
-        self._metrics.write(record)
-        self._times.write({"step": step, **seconds})
-        if self._board is not None:
-            self._board.write(step, {**record, **{f"seconds/{k}": v for k, v in seconds.items()}})
-
-    def settled(self) -> dict[str, int]:
-        return {"metrics_bytes": self._metrics.settled(), "times_bytes": self._times.settled()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 
 from advlib.trainer._options import needed
 
-__all__ = ["JsonLines", "TensorBoard"]
+__all__ = ["JsonLines", "RunFiles", "TensorBoard"]
 
 
 class JsonLines:
@@ -73,3 +74,37 @@ class TensorBoard:
     def close(self) -> None:
         """Write what is left."""
         self._writer.close()
+
+
+class RunFiles:
+    """What the first process writes, step by step."""
+
+    def __init__(
+        self,
+        folder: Path,
+        written: int,
+        timed: int,
+        step: int,
+        tensorboard: bool,
+        closing: ExitStack,
+    ) -> None:
+        """Go on in a run's folder, at these bytes of its two files, with this step."""
+        self._metrics = JsonLines(folder / "metrics.jsonl", position=written)
+        closing.callback(self._metrics.close)
+        self._times = JsonLines(folder / "times.jsonl", position=timed)
+        closing.callback(self._times.close)
+        self._board = None
+        if tensorboard:
+            self._board = TensorBoard(folder / "tensorboard", step=step)
+            closing.callback(self._board.close)
+
+    def write(self, step: int, record: dict[str, Any], seconds: dict[str, float]) -> None:
+        """Add a step's record and times."""
+        self._metrics.write(record)
+        self._times.write({"step": step, **seconds})
+        if self._board is not None:
+            self._board.write(step, {**record, **{f"seconds/{k}": v for k, v in seconds.items()}})
+
+    def settled(self) -> dict[str, int]:
+        """Wait until both files are on disk; their lengths, for a checkpoint."""
+        return {"metrics_bytes": self._metrics.settled(), "times_bytes": self._times.settled()}

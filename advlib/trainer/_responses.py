@@ -14,10 +14,10 @@ from advlib.trainer._placement import place_batch
 from advlib.trainer._policy import Params, Policy
 from advlib.trainer._prompts import Prompts, pad_prompts
 from advlib.trainer._sampler import Samples, make_sampler
-from advlib.trainer._tokenizer import Tokenizer
+from advlib.trainer._tokenizer import Tokenizer, check_vocabulary
 from advlib.trainer.environments import Environment, Question, Scored, score_all
 
-__all__ = ["Evaluated", "batches", "encode_prompts", "evaluate", "responses"]
+__all__ = ["Evaluated", "asked", "batches", "encode_prompts", "evaluate", "responses"]
 
 
 class Evaluated(NamedTuple):
@@ -32,6 +32,27 @@ class Evaluated(NamedTuple):
     questions: tuple[Question, ...]
     responses: tuple[str, ...]
     scored: Scored
+
+
+def asked(environment: Environment, indices: Sequence[int]) -> tuple[Question, ...]:
+    """The questions at these places, one for each.
+
+    Raises:
+        TypeError: the environment gave something else than a Question.
+        ValueError: it gave another number of them.
+    """
+    questions = tuple(environment.prompts(indices))
+    for question in questions:
+        if not isinstance(question, Question):
+            raise TypeError(
+                f"an environment's prompts must be Question; got {type(question).__name__}"
+            )
+    if len(questions) != len(indices):
+        raise ValueError(
+            f"an environment must give one question for each of {len(indices)} places; "
+            f"got {len(questions)}"
+        )
+    return questions
 
 
 def batches(
@@ -56,13 +77,20 @@ def encode_prompts(
     """Prompts of one width; ``rows`` as in :func:`pad_prompts`.
 
     Raises:
-        ValueError: a prompt has no token or more than ``max_prompt``; names the question.
+        ValueError: a prompt has no token or more than ``max_prompt``, or a token is not an id of
+            the tokenizer; names the question.
     """
     encoded = [tokenizer.encode(question.text) for question in questions]
     for question, tokens in zip(questions, encoded, strict=True):
         if not 1 <= len(tokens) <= max_prompt:
             raise ValueError(
                 f"question {question.id!r} has {len(tokens)} tokens; max_prompt is {max_prompt}"
+            )
+        ids = np.asarray(tokens)
+        if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= tokenizer.vocab_size:
+            raise ValueError(
+                f"question {question.id!r}: the tokenizer must give ids in "
+                f"[0, {tokenizer.vocab_size}); got {list(tokens)}"
             )
     return pad_prompts(encoded, max_prompt, pad_token=tokenizer.pad_token, rows=rows)
 
@@ -109,10 +137,16 @@ def evaluate(
         ValueError: there is no question, or a prompt is longer than ``max_prompt``.
     """
     count("batch_size", batch_size, 1)
+    check_vocabulary(tokenizer, policy.vocab_size)
     places = range(len(environment)) if indices is None else [int(index) for index in indices]
-    questions = tuple(environment.prompts(places))
+    questions = asked(environment, places)
     if not questions:
         raise ValueError("there is no question to answer")
+    # All of them before the first answer: the last may be the one that does not fit.
+    encoded = [
+        (encode_prompts(tokenizer, filled, max_prompt), wanted)
+        for _, filled, wanted in batches(questions, batch_size)
+    ]
     sample = make_sampler(
         policy,
         max_prompt=max_prompt,
@@ -124,8 +158,7 @@ def evaluate(
         mesh=mesh,
     )
     texts: list[str] = []
-    for _, filled, wanted in batches(questions, batch_size):
-        prompts = encode_prompts(tokenizer, filled, max_prompt)
+    for prompts, wanted in encoded:
         placed = Prompts(*place_batch(tuple(prompts), mesh))
         texts += responses(tokenizer, sample(params, placed, jax.random.key(0)))[:wanted]
     return Evaluated(questions, tuple(texts), score_all(environment, questions, texts))

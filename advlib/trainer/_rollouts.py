@@ -29,6 +29,8 @@ class Rollouts(NamedTuple):
         lengths: (B,) int32, tokens of the responses.
         finish: (B,) int32, an index into ``FINISH_REASONS``.
         features: one row a response, of its prompt; None where the run has no features.
+        reference_kl: (B,) float32, Σ_t log π(y_t) - log ref(y_t) of the sampled tokens, in nats;
+            None where the run has no reference.
     """
 
     questions: tuple[Question, ...]
@@ -40,6 +42,7 @@ class Rollouts(NamedTuple):
     lengths: np.ndarray
     finish: np.ndarray
     features: Any = None
+    reference_kl: np.ndarray | None = None
 
 
 Advantages = Callable[[Rollouts], Any]  # -> (B,) advantages

@@ -108,8 +108,12 @@ def make_sampler(
     count("max_new", max_new, 1)
     ends = token_ids("end_tokens", end_tokens, policy.vocab_size)
     barred = token_ids("forbidden", forbidden, policy.vocab_size)
-    if not ends or set(ends) & set(barred):
-        raise ValueError(f"end_tokens must be given and not be forbidden; got {ends}, {barred}")
+    if not ends:
+        raise ValueError("end_tokens must hold at least one id; got none")
+    if set(ends) & set(barred):
+        raise ValueError(
+            f"end_tokens must not be forbidden; these are both: {sorted(set(ends) & set(barred))}"
+        )
     temperature = _checks.number("temperature", temperature, 0.0)
     top_p = _checks.number("top_p", top_p, 0.0, 1.0)
     if top_p == 0:

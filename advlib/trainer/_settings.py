@@ -11,10 +11,15 @@ from advlib import _checks
 from advlib.trainer._options import count, dtype_of
 from advlib.trainer._step import Denominator
 
-__all__ = ["TrainSettings", "changed_settings", "check_settings"]
+__all__ = ["TrainSettings", "changed_settings", "disagreement_limit", "plain_settings"]
 
 # May differ when a run goes on: they change no number of the steps already done.
-FREE = ("steps", "checkpoint_every", "keep_checkpoints")
+FREE = ("steps", "checkpoint_every", "keep_checkpoints", "loss_limit", "disagreement_limit")
+COUNTS = (
+    "steps", "questions_per_step", "group_size", "max_prompt", "max_new", "micro_batches",
+    "updates_per_batch", "checkpoint_every", "keep_checkpoints",
+)  # fmt: skip
+NUMBERS = ("temperature", "top_p", "kl_coef", "loss_limit")
 # Largest difference of a log-probability that is rounding. Measured on the default decoder: 1e-5
 # in single precision, 0.02 in bfloat16; a token forbidden in one of the two only makes 0.69.
 SINGLE, HALF = 1e-3, 0.1
@@ -32,6 +37,9 @@ class TrainSettings(NamedTuple):
         temperature: of the sampler, above 0.
         top_p: of the sampler; below 1 the gradient is biased, see :func:`make_sampler`.
         denominator: of the loss, see :func:`make_train_step`.
+        kl_coef: of the divergence from the reference in the loss; 0 leaves it out.
+        updates_per_batch: updates from each batch of rollouts; from the second on, ratios are not 1
+            and the loss should clip them, see :func:`advlib.losses.ppo_clip`.
         micro_batches: parts that a batch is computed in.
         compute_dtype: name of the dtype that parameters are read in, such as "bfloat16"; None for
             their own.
@@ -39,9 +47,9 @@ class TrainSettings(NamedTuple):
         checkpoint_every: steps between checkpoints; one is always made at the end.
         keep_checkpoints: how many of the latest stay.
         loss_limit: a loss larger in size stops the run.
-        disagreement_limit: a log-probability by which sampler and trainer differ more stops the
-            run; infinity never does. None: 1e-3, or 0.1 where parameters or frozen weights are read
-            in less than 32 bits.
+        disagreement_limit: a log-probability by which sampler and trainer differ more, at the first
+            update of a batch, stops the run; infinity never does. None: 1e-3, or 0.1 where
+            parameters or frozen weights are read in less than 32 bits.
     """
 
     steps: int
@@ -52,6 +60,8 @@ class TrainSettings(NamedTuple):
     temperature: float = 1.0
     top_p: float = 1.0
     denominator: Denominator = "tokens"
+    kl_coef: float = 0.0
+    updates_per_batch: int = 1
     micro_batches: int = 1
     compute_dtype: str | None = None
     seed: int = 0
@@ -61,17 +71,30 @@ class TrainSettings(NamedTuple):
     disagreement_limit: float | None = None
 
 
-def check_settings(settings: TrainSettings) -> None:
-    """Refuse settings out of range that no sampler and no step would see."""
-    for name in (
-        "steps", "questions_per_step", "group_size", "checkpoint_every", "keep_checkpoints"
-    ):  # fmt: skip
-        count(name, getattr(settings, name), 1)
-    if count("seed", settings.seed, 0) >= 2**32:
+def plain_settings(settings: TrainSettings) -> TrainSettings:
+    """Settings as JSON has them; what is out of range is refused before anything is done."""
+    plain: dict[str, Any] = {name: count(name, getattr(settings, name), 1) for name in COUNTS}
+    for name in NUMBERS:
+        plain[name] = float(_checks.number(name, getattr(settings, name), 0.0))
+    plain["seed"] = count("seed", settings.seed, 0)
+    if plain["seed"] >= 2**32:
         # Of a larger one the random keys see the last 32 bits alone.
         raise ValueError(f"seed must be below 2**32; got {settings.seed}")
-    if not _checks.number("temperature", settings.temperature, 0.0) > 0:
+    if not plain["temperature"] > 0:
         raise ValueError("temperature must be above 0: the greedy answer has no gradient to follow")
+    if settings.disagreement_limit is not None:
+        limit = _checks.number("disagreement_limit", settings.disagreement_limit, 0.0)
+        plain["disagreement_limit"] = float(limit)
+    if not isinstance(settings.denominator, str):
+        plain["denominator"] = float(_checks.number("denominator", settings.denominator, 0.0))
+    if settings.compute_dtype is not None:
+        plain["compute_dtype"] = dtype_of(settings.compute_dtype).name
+    rows = plain["questions_per_step"] * plain["group_size"]
+    if rows % plain["micro_batches"]:
+        raise ValueError(
+            f"micro_batches must divide the batch, {rows} rows; got {plain['micro_batches']}"
+        )
+    return settings._replace(**plain)
 
 
 def disagreement_limit(settings: TrainSettings, params: Any, held: Any) -> float:
@@ -88,9 +111,9 @@ def disagreement_limit(settings: TrainSettings, params: Any, held: Any) -> float
 
 def changed_settings(now: TrainSettings, then: dict[str, Any]) -> list[str]:
     """Which settings would change the numbers of a run that goes on."""
-    fields = [name for name in now._fields if name not in FREE]
+    before = {**TrainSettings._field_defaults, **then}
     return [
-        f"{name} was {then.get(name)!r} and is {getattr(now, name)!r}"
-        for name in fields
-        if then.get(name) != getattr(now, name)
+        f"{name} was {before.get(name)!r} and is {getattr(now, name)!r}"
+        for name in now._fields
+        if name not in FREE and before.get(name) != getattr(now, name)
     ]

@@ -7,14 +7,15 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 from jax.sharding import Mesh
 
 from advlib import _checks, losses
-from advlib.losses import Loss
+from advlib.losses import Divergence, Loss
 from advlib.trainer._batch import Batch
-from advlib.trainer._log_probs import log_distribution
+from advlib.trainer._forward import check_parts, forward, split
 from advlib.trainer._options import count, dtype_of, promoting, shared
 from advlib.trainer._placement import cast, constrained
 from advlib.trainer._policy import Apply, Params, as_argument
@@ -49,7 +50,7 @@ class UpdateMetrics(NamedTuple):
     """One update in numbers, () float32 each, over the trained tokens of the whole batch.
 
     Attributes:
-        loss: summed loss over the denominator.
+        loss: summed loss over the denominator, the divergence from the reference in it.
         grad_norm: global norm of the gradient, before clipping.
         entropy: mean entropy of the distribution, in nats.
         kl_k1: mean of log π_old - log π, an unbiased estimate of KL(π_old ‖ π).
@@ -118,6 +119,8 @@ def make_train_step(
     loss: Loss,
     *,
     denominator: Denominator = "tokens",
+    kl_coef: float = 0.0,
+    kl: Divergence = losses.kl_k2,
     micro_batches: int = 1,
     temperature: float = 1.0,
     forbidden: Iterable[int] = (),
@@ -128,7 +131,8 @@ def make_train_step(
 ) -> TrainStep:
     """A jitted update, compiled once for each policy and shape of batch.
 
-        L = (1 / n) Σ_{trained tokens} ℓ(log π(y_t), log π_old(y_t), A_t)
+        L = (1 / n) Σ_{trained tokens} [ ℓ(log π(y_t), log π_old(y_t), A_t) + β k_t ]
+        k_t = k(log π(y_t), log ref(y_t))
 
     n is counted over the whole batch, so micro-batches and devices change no number but by
     rounding. Gradients are summed in the parameters' dtype, whatever ``compute_dtype`` is.
@@ -140,6 +144,9 @@ def make_train_step(
         loss: per-token losses.
         denominator: n: "tokens", the number of trained tokens; "sequences", the number of sequences
             with a trained token; or a number, 1.0 for the sum.
+        kl_coef: β, 0 or more; above 0 every batch needs its ``reference``.
+        kl: k, the estimate of the divergence from the reference: ``losses.kl_k2``, whose gradient
+            is that of KL(π ‖ ref) on samples of π, or ``losses.kl_k3``, as in GRPO.
         micro_batches: in how many parts the batch is computed one after another, to save memory.
         temperature: as the samples were drawn.
         forbidden: as the samples were drawn.
@@ -155,11 +162,18 @@ def make_train_step(
         gradient is not finite, or beyond a limit, the state comes back as it was.
 
     Raises:
-        TypeError, ValueError: an option is out of range; when called, the number of micro-batches
-            does not divide the batch.
+        TypeError, ValueError: an option is out of range; ``kl`` is ``losses.kl_k1``, which as a
+            loss has no gradient on average; when called, the number of micro-batches does not
+            divide the batch, or the batch lacks its reference.
     """
     count("micro_batches", micro_batches, 1)
     temperature = _checks.number("temperature", temperature, 0.0)
+    kl_coef = float(_checks.number("kl_coef", kl_coef, 0.0))
+    if kl_coef and kl is losses.kl_k1:
+        raise ValueError(
+            "kl must be kl_k2 or kl_k3: kl_k1 as a loss has no gradient on average; subtract it "
+            "from the rewards, where it belongs"
+        )
     loss_limit = _checks.number("loss_limit", loss_limit, 0.0)
     disagreement_limit = _checks.number("disagreement_limit", disagreement_limit, 0.0)
     barred = tuple(sorted(set(forbidden)))
@@ -169,20 +183,19 @@ def make_train_step(
         raise ValueError(f"denominator must be above 0; got {denominator!r}")
 
     compiled = _compiled(
-        optimizer, loss, denominator, int(micro_batches), float(temperature), barred,
-        dtype_of(compute_dtype), float(loss_limit), float(disagreement_limit), mesh,
+        optimizer, loss, denominator, kl_coef, kl if kl_coef else None, int(micro_batches),
+        float(temperature), barred, dtype_of(compute_dtype), mesh,
     )  # fmt: skip
+    limits = np.array([loss_limit, disagreement_limit], np.float32)
     # Arrays that ``apply`` holds come in as arguments; closed over, they would be in the program.
     held = as_argument(apply)
 
     def checked(state: TrainState, batch: Batch) -> tuple[TrainState, UpdateMetrics]:
-        if batch.tokens.shape[0] % micro_batches:
-            raise ValueError(
-                f"micro_batches must divide the batch, {batch.tokens.shape[0]} rows; "
-                f"got {micro_batches}"
-            )
+        check_parts(micro_batches, batch)
+        if kl_coef and batch.reference is None:
+            raise ValueError("kl_coef above 0 needs batch.reference; got None")
         with promoting():
-            return compiled(held, state, batch)
+            return compiled(held, state, batch, limits)
 
     return checked
 
@@ -192,34 +205,35 @@ def _compiled(
     optimizer: optax.GradientTransformation,
     loss: Loss,
     denominator: Denominator,
+    kl_coef: float,
+    kl: Divergence | None,
     micro_batches: int,
     temperature: float,
     barred: tuple[int, ...],
     compute_dtype: Any,
-    loss_limit: float,
-    disagreement_limit: float,
     mesh: Mesh | None,
 ) -> Callable[..., tuple[TrainState, UpdateMetrics]]:
     """The jitted update of these options, for any policy: ``apply`` is an argument."""
 
     def summed(apply: Apply, params: Params, batch: Batch, divisor: Array) -> tuple[Array, _Sums]:
-        tokens, kept = jnp.asarray(batch.tokens), jnp.asarray(batch.actions)[:, 1:]
-        mask = jnp.asarray(batch.mask)
-        positions = jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)
-        logits = apply(cast(params, compute_dtype), tokens, positions, mask)[:, :-1]
-        every = log_distribution(logits, temperature=temperature, forbidden=barred)
-        log_probs = jnp.take_along_axis(every, tokens[:, 1:, None], axis=-1)[..., 0]
-        # Padding is given a ratio of 1 before any exponential, for the sake of its gradient.
-        log_probs = jnp.where(kept, log_probs, 0)
+        kept = jnp.asarray(batch.actions)[:, 1:]
+        every, log_probs = forward(
+            apply, cast(params, compute_dtype), batch, temperature=temperature, forbidden=barred
+        )
         old = jnp.where(kept, jnp.asarray(batch.log_probs)[:, 1:], 0).astype(log_probs.dtype)
         advantages = jnp.where(kept, jnp.asarray(batch.advantages)[:, 1:], 0)
         values = loss(log_probs, old, advantages.astype(log_probs.dtype))
+        if kl is not None:
+            reference = jnp.where(kept, jnp.asarray(batch.reference)[:, 1:], 0)
+            values = values + kl_coef * kl(log_probs, reference.astype(log_probs.dtype))
         total = losses.constant(values, kept, divisor, axis_name=())
         return total, _told(total, every, log_probs, old, kept)
 
     gradient = jax.value_and_grad(summed, argnums=1, has_aux=True)
 
-    def step(apply: Apply, state: TrainState, batch: Batch) -> tuple[TrainState, UpdateMetrics]:
+    def step(
+        apply: Apply, state: TrainState, batch: Batch, limits: Array
+    ) -> tuple[TrainState, UpdateMetrics]:
         actions = jnp.asarray(batch.actions)[:, 1:]
         tokens = jnp.sum(actions).astype(jnp.float32)
         sequences = jnp.sum(jnp.any(actions, axis=1)).astype(jnp.float32)
@@ -237,7 +251,9 @@ def _compiled(
         if micro_batches == 1:
             grads, sums = one(batch)
         else:
-            first, rest = _split(batch, micro_batches)
+            parts = split(batch, micro_batches)
+            first = jax.tree.map(lambda array: array[0], parts)
+            rest = jax.tree.map(lambda array: array[1:], parts)
 
             def more(carry: tuple[Params, _Sums], part: Batch) -> tuple[tuple[Params, _Sums], None]:
                 grads, sums = one(part)
@@ -248,7 +264,7 @@ def _compiled(
         norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)))
         total = sums.loss.astype(jnp.float32)
         applied = jnp.isfinite(total) & jnp.isfinite(norm) & (tokens > 0)
-        applied &= (jnp.abs(total) <= loss_limit) & (sums.disagreement <= disagreement_limit)
+        applied &= (jnp.abs(total) <= limits[0]) & (sums.disagreement <= limits[1])
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         new = TrainState(params, opt_state, state.step + 1)
@@ -280,18 +296,4 @@ def _told(total: Array, every: Array, log_probs: Array, old: Array, kept: Array)
         jnp.min(jnp.where(kept, ratio, jnp.inf)),
         jnp.max(jnp.where(kept, ratio, -jnp.inf)),
         jnp.max(jnp.where(kept, jnp.abs(shift), 0)),
-    )
-
-
-def _split(batch: Batch, parts: int) -> tuple[Batch, Batch]:
-    """Every ``parts``-th row together, so that each part still lies on all devices."""
-    stacked = jax.tree.map(
-        lambda array: jnp.swapaxes(
-            jnp.reshape(array, (array.shape[0] // parts, parts, *array.shape[1:])), 0, 1
-        ),
-        batch,
-    )
-    return (
-        jax.tree.map(lambda array: array[0], stacked),
-        jax.tree.map(lambda array: array[1:], stacked),
     )

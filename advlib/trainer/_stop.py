@@ -58,7 +58,9 @@ def save_batch(folder: Path, step: int, batch: Batch, rollouts: Rollouts) -> Pat
     saved = folder / "stopped" / f"step-{step:06d}"
     if is_first_process():
         saved.mkdir(parents=True, exist_ok=True)
-        arrays: dict[str, Any] = {k: np.asarray(v) for k, v in batch._asdict().items()}
+        arrays: dict[str, Any] = {
+            name: np.asarray(value) for name, value in batch._asdict().items() if value is not None
+        }
         np.savez(saved / "batch.npz", allow_pickle=False, **arrays)
         lines = [
             msgspec.json.encode(

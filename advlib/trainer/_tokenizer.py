@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = ["ByteTokenizer", "Tokenizer"]
+__all__ = ["ByteTokenizer", "Tokenizer", "check_vocabulary"]
 
 
 class Tokenizer(Protocol):
@@ -34,6 +34,20 @@ class Tokenizer(Protocol):
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of a response, without the ids that are not text."""
         ...
+
+
+def check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Refuse a tokenizer that is not the policy's: an id that one of the two does not know."""
+    if tokenizer.vocab_size > vocab_size:
+        raise ValueError(
+            f"the tokenizer has {tokenizer.vocab_size} ids, more than the policy, {vocab_size}"
+        )
+    unknown = set(range(tokenizer.vocab_size, vocab_size)) - set(tokenizer.forbidden)
+    if unknown:
+        raise ValueError(
+            f"the policy has {vocab_size} ids and the tokenizer {tokenizer.vocab_size}: those "
+            f"above, such as {min(unknown)}, must be among its forbidden ids"
+        )
 
 
 class ByteTokenizer:

@@ -125,6 +125,7 @@ class TestColumns:
             "metric:latency_ms": 12.0,
             "metric:total_tokens": 7.0,
             "metric:output_tokens": None,
+            "perf:reported": 1.0,
             "perf:num_turns": 2.0,
             "perf:total_latency_ms": 1.5,
         }

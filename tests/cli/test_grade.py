@@ -307,7 +307,9 @@ class TestGoingOn:
             cli(*words)
             assert set(server.counts.values()) == {1}, "asked again without --retry"
             before = graded.outputs(folder)
-            refused(cli(*words, "--retry", "error"), "the grader failed for 2 groups in a row")
+            ended = cli(*words, "--retry", "error")
+            assert ended.code == 3
+            assert "the grader failed for 2 groups in a row" in ended.err
             assert graded.outputs(folder) == before
             recompute.verify([episodes], folder)
             broken.clear()
@@ -338,13 +340,23 @@ class TestTheGrader:
         for path in folder.iterdir():
             assert KEY.encode() not in path.read_bytes(), path
 
-    def test_an_unreachable_server_stops_the_run(self, cli, episodes, tmp_path):
+    def test_an_unreachable_server_is_given_up(self, cli, episodes, tmp_path):
         folder = tmp_path / "out"
         ended = cli("grade", episodes, "-g", "http", "--base-url", "http://127.0.0.1:1/v1",
-                    "--model", "m", "--max-retries", 0, "-o", folder)  # fmt: skip
-        refused(ended, "the grader failed for 8 groups in a row", "they are not recorded")
+                    "--model", "m", "--max-retries", 0, "-o", folder, "--json")  # fmt: skip
+        assert ended.code == 3
+        first, *others = ended.err.splitlines()
+        assert first.startswith("warning: the grader failed for 8 groups in a row")
+        assert "the same command tries it again" in first
+        assert "10 groups of 10 fell back" in others[0]
+        found = json.loads(ended.out)
+        assert found["stopped"]["errors"] == 8
+        assert "http://127.0.0.1:1/v1" in found["stopped"]["last"]
+        assert found["groups"]["fallbacks"] == {"error": 10}
         assert graded.journal(folder) == {}
-        assert not (folder / "annotations.jsonl").exists()
+        lines = map(json.loads, (folder / "annotations.jsonl").read_text().splitlines())
+        reasons = [line["info"].get("gar", {}).get("fallback_reason") for line in lines]
+        assert set(reasons) == {None, "error"}  # None where there was nothing to grade
 
     @pytest.mark.parametrize("status", [401, 403, 404])
     def test_a_server_that_refuses_is_quoted_and_can_be_tried_again(
@@ -358,18 +370,49 @@ class TestTheGrader:
 
         with graded.server(episodes, "rewards", fault=fault) as server:
             words = ("grade", episodes, *graded.http(server), "-o", folder)
-            refused(cli(*words), str(status), "this key has expired")
+            ended = cli(*words)
+            assert ended.code == 3
+            assert str(status) in ended.err
+            assert "this key has expired" in ended.err
             assert len(server.calls) <= 10
             assert graded.journal(folder) == {}
             closed.clear()
             assert cli(*words).code == 0
         assert recompute.verify([episodes], folder)["fallbacks"] == 0
 
-    def test_a_few_groups_that_all_fail_are_no_result_either(self, cli, episodes, tmp_path):
+    def test_what_was_graded_before_the_grader_failed_is_kept(self, cli, episodes, tmp_path):
+        names = graded.mixed(episodes)
+
+        def fault(call: Call) -> Reply | None:
+            late = closed and names.index(call.name) >= 4
+            return Reply.error(401, "this key has expired") if late else None
+
+        folder, closed = tmp_path / "out", [True]
+        with graded.server(episodes, "rewards", fault=fault) as server:
+            words = ("grade", episodes, *graded.http(server), "-o", folder, "--stop-after", 2,
+                     "--max-concurrent", 1, "--max-retries", 0)  # fmt: skip
+            ended = cli(*words)
+            assert ended.code == 3
+            found = json.loads((folder / "summary.json").read_text())
+            assert found["groups"]["graded"] == 4
+            assert found["groups"]["fallbacks"] == {"error": 6}
+            assert "not asked, after 2 errors of the grader in a row" in ended.err
+            assert list(graded.journal(folder)) == names[:4]
+            closed.clear()
+            before = server.counts.copy()
+            assert cli(*words).err == ""
+            again = {name for name in names if server.counts[name] > before[name]}
+            assert again == set(names[4:])
+        assert recompute.verify([episodes], folder)["fallbacks"] == 0
+
+    def test_a_few_groups_that_all_fail_are_given_up_too(self, cli, episodes, tmp_path):
         fault = Reply.error(400, "no such model")
         with graded.server(episodes, "rewards", fault=lambda call: fault) as server:
             words = ("grade", episodes, *graded.http(server), "-o", tmp_path / "out", "--limit", 2)
-            refused(cli(*words), "the grader failed for", "no such model")
+            ended = cli(*words)
+            assert ended.code == 3
+            assert "no such model" in ended.err
+            assert graded.journal(tmp_path / "out") == {}
             ended = cli(*words, "--stop-after", 0)
         assert ended.code == 0
         assert "100%" in ended.err
@@ -387,7 +430,9 @@ class TestTheGrader:
         assert ended.code == 0
         assert f"{len(graded.mixed(episodes)) - 1} error" in ended.err
         one.write_text(one.read_text().replace(last, "another"))
-        refused(cli(*words[:-1], tmp_path / "none"), "its groups: 'another'")
+        ended = cli(*words[:-1], tmp_path / "none")
+        assert ended.code == 3
+        assert "its groups: 'another'" in ended.err
 
     def test_errors_that_pass_are_recorded_in_between(self, cli, episodes, tmp_path):
         names = graded.mixed(episodes)
@@ -508,7 +553,8 @@ class TestPrivileged:
             ended = cli("grade", episodes, *graded.http(server), "-o", tmp_path / "out",
                         "--max-chars", 1000)  # fmt: skip
             assert not server.calls
-        refused(ended, "max_chars is 1000")
+        assert ended.code == 3
+        assert "max_chars is 1000" in ended.err
 
     def test_nor_any_message_when_all_fails(self, cli, episodes, tmp_path, secret):
         fault = lambda call: Reply.error(400, f"bad request: {CANARY}")  # noqa: E731
@@ -516,8 +562,11 @@ class TestPrivileged:
         with graded.server(episodes, "rewards", fault=fault, tests=text) as server:
             ended = cli("grade", episodes, *graded.http(server), "-o", tmp_path / "out",
                         "--privileged", f"tests={secret}")  # fmt: skip
-        refused(ended, "bad request")
-        assert "frobnicate" not in ended.err
+        assert ended.code == 3
+        assert "bad request" in ended.err
+        assert "frobnicate" not in ended.out + ended.err
+        for path in (tmp_path / "out").iterdir():
+            assert b"frobnicate" not in path.read_bytes(), path
 
     def test_changed_material_is_another_grading(self, cli, episodes, verdicts, tmp_path, secret):
         words = ("grade", episodes, "-g", f"replay:{verdicts['rewards']}", "-o", tmp_path / "out",

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from advlib import adapters
+from advlib.adapters.episodes import index_episodes
+from advlib.grading import candidates
 from advlib.grading._transcript import MARK
 from tests.cli import graded
 from tests.grading import recompute
@@ -330,15 +332,46 @@ class TestFiles:
         assert json.loads(ended.out)["samples"] == {"credited": 2, "no reward": 2}
         assert recompute_advantages(tmp_path / "out") == {"f1-t": -0.5, "p1-t": 0.5}
 
-    def test_rewards_further_apart_than_numbers_go(self, cli, tmp_path):
-        apart = episode("p1", 1.7e308), episode("f1", -1.7e308)
-        source = write(tmp_path / "a.jsonl", *apart)
-        with GraderServer(lambda call: Reply.of("no verdict")) as server:
-            ended = cli("grade", source, *graded.http(server), "-o", tmp_path / "out")
-            assert not server.calls
-        assert ended.code == 2
-        (told,) = ended.err.splitlines()
-        assert "group g: rewards must not differ by more than float64 can hold" in told
+    def test_a_group_whose_credit_does_not_fit_costs_no_other(self, cli, tmp_path):
+        """Nine at -1.7e308 and one above: its advantage would be beyond every float64."""
+        apart = [episode(f"x{n}", -1.7e308, group="x") for n in range(9)]
+        apart.append(episode("x9", 1.7e308, group="x"))
+        good = [
+            one
+            for name in ("a", "b")
+            for one in (episode(f"{name}1", 1.0, group=name), episode(f"{name}0", 0.0, group=name))
+        ]
+        wide = [episode("w1", 1.7e308, group="w"), episode("w0", -1.7e308, group="w")]
+        source = write(tmp_path / "a.jsonl", *good[:2], *apart, *good[2:], *wide)
+        labels = {"a": good[:2], "b": good[2:], "x": apart, "w": wide}
+        replay = tmp_path / "verdicts.jsonl"
+        with index_episodes(source) as index, replay.open("w") as file:
+            for name in labels:
+                group = candidates(index.load(name))
+                told = {
+                    "candidates": [{"label": label} for label in group.labels],
+                    "ranking": [group.passing],
+                }
+                file.write(json.dumps({"group": name, "verdict": told}) + "\n")
+        ended = cli("grade", source, "-g", f"replay:{replay}", "-o", tmp_path / "out", "--json")
+        assert ended.code == 0
+        found = json.loads(ended.out)
+        assert found["groups"]["graded"] == 3
+        assert found["groups"]["fallbacks"] == {"error": 1}
+        assert "group x: error" in ended.err
+        assert "rewards from -1.7e+308 to 1.7e+308 lie too far apart" in ended.err
+        got = recompute_advantages(tmp_path / "out")
+        assert got.pop("w1-t") == -got.pop("w0-t") == 1.7e308
+        assert {got.pop(f"x{n}-t") for n in range(10)} == {0.0}
+        assert got == {"a1-t": 0.5, "a0-t": -0.5, "b1-t": 0.5, "b0-t": -0.5}
+        lines = (tmp_path / "out" / "annotations.jsonl").read_text().splitlines()
+        reasons = {
+            line["trace_id"]: line["info"]["gar"]["fallback_reason"]
+            for line in map(json.loads, lines)
+        }
+        assert {name for name, reason in reasons.items() if reason} == {
+            f"x{n}-t" for n in range(10)
+        }
 
 
 def adapters_groups(source: Path) -> list[str]:

@@ -78,6 +78,15 @@ def test_a_line_in_the_middle_that_is_no_entry_is_refused(tmp_path: Path, line: 
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("line", [b"{}", b"[]", b"null", b'{"group": 1}'])
+def test_a_last_line_that_is_whole_and_no_entry_is_refused(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(line_of(entry("a")) + line)
+    with pytest.raises(Refusal, match=r"journal\.jsonl:2: no line of a journal"):
+        Journal(str(path))
+    assert path.read_bytes() == line_of(entry("a")) + line
+
+
 def test_a_full_disk_names_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -134,6 +134,32 @@ def test_ctrl_c_while_reading_leaves_nothing(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["results.jsonl"]
 
 
+def test_ctrl_c_inside_the_garbage_collector_is_not_lost(tmp_path):
+    """Where JAX has Python code of its own called, nobody could catch what is raised."""
+    source = made(tmp_path / "results.jsonl", 8)
+    code = (
+        "import gc, os, signal, sys\n"
+        "from advlib.cli import main\n"
+        "def strike(phase, info):\n"
+        "    gc.callbacks.remove(strike)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "gc.callbacks.append(strike)\n"
+        "sys.exit(main())\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "score", str(source), "-e", "grpo"],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=120,
+    )
+    assert ended.returncode == 130
+    assert (ended.stdout, one_line(ended)) == (
+        "",
+        "advlib: interrupted; no unfinished file is left behind",
+    )
+
+
 @pytest.mark.parametrize(
     "words",
     [

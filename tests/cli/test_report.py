@@ -287,6 +287,65 @@ class TestNumbers:
         assert found["total_latency_mean_ms"] == 200
         assert found["overall_observability_coverage"] == 1
 
+    def test_a_row_that_reports_without_turns_counts(self, told, tmp_path):
+        rows = [
+            row(0, 0, 1.0, ng_perf={"completion_tokens": 30, "token_observability_coverage": 1}),
+            row(0, 1, 1.0, ng_perf={}),
+            row(0, 2, 1.0),
+        ]
+        assert told(run(tmp_path, rows))["total"]["performance"] == {
+            "overall_observability_coverage": pytest.approx(2 / 3),
+            "token_observability_coverage": pytest.approx(1 / 3),
+            "mean_completion_tokens": 30,
+            "median_completion_tokens": 30,
+            "total_completion_tokens": 30,
+        }
+
+    def test_every_task_with_what_was_meant_and_what_is_missing(self, told, tmp_path):
+        document = told(small(tmp_path))
+        [section] = document["environments"].values()
+        groups = section["aggregate"]["groups"]
+        names = ("task", "num_rollouts", "expected_num_rollouts", "missing_num_rollouts")
+        assert [tuple(group[name] for name in names) for group in groups] == [
+            ("0", 3, 3, 0),  # a masked one was not missing
+            ("1", 3, 3, 0),
+            ("2", 1, 4, 3),  # one failed, two without a row
+        ]
+        assert [group["mean/reward"] for group in groups] == pytest.approx([2 / 3, 1 / 3, 1.0])
+        assert [g["reward_profile_completion_pct"] for g in groups] == [100, 100, 25]
+        assert groups[2]["rollout_infos"] == [
+            {"rollout_id": "2:0", "task": "2", "rollout_index": 0, "reward": 1.0,
+             "output_tokens": 5.0},
+        ]  # fmt: skip
+        assert "groups" not in document["total"]["aggregate"]
+
+    def test_tasks_of_two_environments_stand_apart(self, told, tmp_path):
+        rows = [
+            row(0, 0, 1.0, "a"),
+            row(0, 1, 0.0, "a"),
+            row(0, 2, 0.5, "b"),
+            masked(1, 0, agent="b"),
+        ]
+        inputs = [meant(0, n, "b") for n in (2, 3)] + [meant(0, n, "a") for n in (0, 1)]
+        found = told(run(tmp_path, rows, inputs=inputs, ended=True))["environments"]
+        told_of = {
+            name: [(g["task"], g["mean/reward"], g["missing_num_rollouts"]) for g in groups]
+            for name, section in found.items()
+            for groups in [section["aggregate"]["groups"]]
+        }
+        assert told_of == {"a": [("0", 0.5, 0)], "b": [("0", 0.5, 1)]}
+
+    def test_groups_that_are_smaller_than_their_producer_declared(self, told, tmp_path):
+        lines = [
+            {"example_id": task, "prompt": f"q{task}", "completion": "", "reward": 1.0}
+            for task in (0, 0, 1)
+        ]
+        path = write(tmp_path / "results.jsonl", lines)
+        (tmp_path / "metadata.json").write_text('{"env_id": "e", "rollouts_per_example": 3}')
+        [section] = told(path)["environments"].values()
+        groups = section["aggregate"]["groups"]
+        assert [g["missing_num_rollouts"] for g in groups] == [1, 2]
+
     def test_failed_attempts_are_in_no_published_metric(self, told, tmp_path):
         path = run(tmp_path, [row(0, 0, 1.0)], failures=[failed(0, 1)])
         found = told(path)["total"]["aggregate"]

@@ -174,9 +174,40 @@ class TestRules:
         )
         first, second = a.groups
         assert (first["num_rollouts"], first["expected_num_rollouts"]) == (1, 2)
-        assert (first["missing_num_rollouts"], first["completion_pct"]) == (1, 50)
+        assert (first["missing_num_rollouts"], first["reward_profile_completion_pct"]) == (1, 50)
         assert second["missing_num_rollouts"] == 0
-        assert first["rollout_infos"] == [{"rollout_id": "0:0", "rollout_index": 0, "reward": 1.0}]
+        info = {"rollout_id": "0:0", "task": 0, "rollout_index": 0, "reward": 1.0}
+        assert first["rollout_infos"] == [info]
+
+    def test_statistics_of_each_task_are_those_of_its_rows(self):
+        rng = np.random.default_rng(3)
+        rows = [(t, r, rng.random()) for t in (7, "b", 3) for r in rng.permutation(5)]
+        x = np.where(rng.random(15) < 0.6, np.nan, rng.random(15))
+        a = found(*rows, x=x, y=[np.nan] * 15)
+        assert [group["task"] for group in a.groups] == [7, "b", 3]
+        for nth, group in enumerate(a.groups):
+            part = slice(5 * nth, 5 * nth + 5)
+            assert [info["rollout_index"] for info in group["rollout_infos"]] == [0, 1, 2, 3, 4]
+            for name, cell in (("reward", [row[2] for row in rows[part]]), ("x", x[part])):
+                known = np.array(cell)[~np.isnan(cell)]
+                wanted = {"mean": np.mean, "max": np.max, "min": np.min, "median": np.median}
+                told = {what: group.get(f"{what}/{name}") for what in wanted}
+                assert told == {
+                    what: pytest.approx(of(known)) if len(known) else None
+                    for what, of in wanted.items()
+                }
+                if len(known) > 1:
+                    assert group[f"std/{name}"] == pytest.approx(known.std(ddof=1))
+                else:
+                    assert f"std/{name}" not in group
+
+    def test_range_across_repeats_and_a_column_that_one_of_them_has(self):
+        a = found((0, 0, 1.0), (1, 0, 0.0), (0, 1, 1.0), (1, 1, 1.0), x=[None, None, 2.0, 4.0])
+        across = {name: a.metrics[f"{name}_across_repeats/mean/reward"] for name in ("min", "max")}
+        assert across == {"min": 0.5, "max": 1.0}
+        assert a.metrics["mean_across_repeats/mean/x"] == 3.0
+        assert a.metrics["std_across_repeats/mean/x"] == 0.0
+        assert "ci_low_95_across_repeats/mean/x" not in a.metrics
 
     def test_intervals_of_repeats_are_students(self):
         from scipy import stats
@@ -256,6 +287,48 @@ class TestPassAtK:
     def test_bad_input(self, scores, more, told):
         with pytest.raises(ValueError, match=told):
             pass_at_k(scores, **more)
+
+
+def test_performance_is_what_nemo_gym_makes_of_it():
+    told = performance_summary(
+        4,
+        [2, 4, 0],
+        [100, 200, None],
+        tokens={
+            "prompt_tokens": [100, 300, None],
+            "completion_tokens": [20, 60, 10],
+            "reasoning_tokens": [None] * 3,
+        },
+        token_coverage=[1.0, 0.0, None],
+    )
+    assert told == pytest.approx(
+        {
+            "overall_observability_coverage": 0.75,
+            "token_observability_coverage": 0.25,
+            "mean_prompt_tokens": 200,
+            "median_prompt_tokens": 200,
+            "total_prompt_tokens": 400,
+            "mean_completion_tokens": 30,
+            "median_completion_tokens": 20,
+            "total_completion_tokens": 90,
+            "mean_tokens_per_turn": 12.5,  # 20/2 and 60/4; without a turn there is no ratio
+            "median_tokens_per_turn": 12.5,
+            "mean_num_turns": 2,
+            "median_num_turns": 2,
+            "std_num_turns": (8 / 3) ** 0.5,  # divided by n
+            "min_num_turns": 0,
+            "max_num_turns": 4,
+            "p90_num_turns": 3.6,
+            "total_latency_mean_ms": 150,
+            "total_latency_p50_ms": 150,
+            "total_latency_p90_ms": 190,
+            "total_latency_p99_ms": 199,
+        }
+    )
+    with pytest.raises(ValueError, match=r"must be among .*; got 'words'"):
+        performance_summary(1, [1], [1], tokens={"words": [1]})
+    with pytest.raises(ValueError, match="one length"):
+        performance_summary(2, [1], [1], token_coverage=[1, 1])
 
 
 def test_performance_of_what_reports_nothing():

@@ -284,6 +284,38 @@ def test_the_fallback_is_trained_with_where_the_first_kernel_fails(tmp_path):
     assert "takes the place of length" in page(record, tmp_path / "run")
 
 
+def test_all_devices_give_the_numbers_of_one(finished: Run, tmp_path):
+    changes = {"seeds": [0], "compute": {"shard": 2, "micro_batches": 1}}
+    split = run(tmp_path / "run", **changes)
+    assert split.record["stopped_at"] is None
+    for arm in ("grpo", "gs1"):
+        lines = [
+            (one.folder / "arms" / arm / "seed-0" / "metrics.jsonl").read_text().splitlines()
+            for one in (finished, split)
+        ]
+        for one, other in zip(*lines, strict=True):
+            alone, among = json.loads(one), json.loads(other)
+            assert among["reward"] == alone["reward"]
+            assert among["grad_norm"] == pytest.approx(alone["grad_norm"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"compute": {"shard": 3}}, "compute.shard: shard must divide the number of devices, 8"),
+        ({"compute": {"shard": 1, "micro_batches": 2}}, "is 4, and cannot be split over 8 devices"),
+        (
+            {"compute": {"shard": 1}, "eval": {"n_examples": 60, "batch_size": 12}},
+            "eval.batch_size is 12, and cannot be split over 8 devices",
+        ),
+    ],
+)
+def test_batches_that_devices_do_not_divide_are_refused(tmp_path, changes, told):
+    with pytest.raises(SpecError, match=told):
+        run(tmp_path / "run", **changes)
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_is_not_scored_is_masked_counted_and_leaves_no_verdict(tmp_path):
     ended = run(tmp_path / "run", broken=0.2, seeds=[0])
     record = ended.record

@@ -138,6 +138,21 @@ REFUSED = [
         "leaves 2 for steps of 8",
     ),
     ({"environment": {"kind": "jsonl", "train": "a", "held_out": "a"}}, "are one file"),
+    ({"compute": {"micro_batches": 3}}, "compute.micro_batches must divide batch_size, 8; got 3"),
+    ({"compute": {"micro_batches": 0}}, "compute.micro_batches must be at least 1; got 0"),
+    ({"compute": {"shard": 0}}, "compute.shard must be at least 1; got 0"),
+    ({"compute": {"dtype": "float8"}}, "Invalid enum value 'float8' at `$.compute.dtype`"),
+    ({"compute": {"disagreement_limit": 0}}, "compute.disagreement_limit must be above 0; got 0"),
+    ({"policy": {"kind": "folder"}}, "missing required field `path` at `$.policy`"),
+    ({"policy": {"kind": "folder", "path": "a", "lora_rank": 0}}, "lora_rank must be at least 1"),
+    (
+        {
+            "policy": {"kind": "folder", "path": "a"},
+            "environment": {"kind": "templates"},
+            "warm_start": {},
+        },
+        "this one is a published model",
+    ),
 ]
 
 
@@ -285,7 +300,7 @@ class TestDocumentation:
             for one in part
             if isinstance(one, type) and issubclass(one, sources.Part) and one is not sources.Part
         }
-        assert len(structs) == 24
+        assert len(structs) == 26
         for struct in structs:
             for field in msgspec.structs.fields(struct):
                 assert f"| `{field.encode_name}` |" in self.page, (struct, field.encode_name)

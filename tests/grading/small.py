@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from advlib.grading import Candidate, CandidateGroup, Mode, Trace, Turn
@@ -28,7 +29,7 @@ def group(
     label stands for.
     """
     measured = [reward for reward in rewards if reward is not None]
-    mean = sum(measured) / len(measured) if measured else 0.0
+    mean = sum(map(Fraction, measured)) / max(len(measured), 1)
     candidates = []
     for label, nth in enumerate(order or range(len(rewards)), 1):
         reward = rewards[nth]

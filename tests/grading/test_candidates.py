@@ -138,6 +138,8 @@ class TestPassing:
             ((-1, -2, -3), (True, False, False)),
             ((1e300, 0, -1e300), (True, False, False)),
             ((8.9e307, 0.0, -8.9e307), (True, False, False)),
+            ((1.7e308, 0.0, -1.7e308), (True, False, False)),
+            ((5e-324, 0.0), (True, False)),
             ((1e-300, 0.0), (True, False)),
             ((1.0,), (False,)),
         ],
@@ -256,14 +258,8 @@ class TestErrors:
         with pytest.raises(ValueError, match="trace 't1'"):
             candidates(of_rewards(1.0, reward), mode="rewards")
 
-    def test_rewards_that_no_credit_could_be_computed_from(self) -> None:
-        with pytest.raises(ValueError, match=r"from -1\.7e\+308 to 1\.7e\+308"):
-            candidates(of_rewards(1.7e308, 0.0, -1.7e308), mode="rewards")
-        candidates(of_rewards(1.7e308, 0.0, -1.7e308), mode="advantages")  # they are not read
-
-    @pytest.mark.parametrize("reward", [float("nan"), 1.7e308])
-    def test_nor_those_of_a_trace_that_stands_for_nobody(self, reward: float) -> None:
-        two = episode("two", trace("t", reward=-1.7e308), trace("u", reward=reward))
+    def test_nor_that_of_a_trace_that_stands_for_nobody(self) -> None:
+        two = episode("two", trace("t", reward=1.0), trace("u", reward=float("nan")))
         with pytest.raises(ValueError, match="rewards must"):
             candidates([two, episode("v", trace("v", reward=0.0))], mode="rewards")
 

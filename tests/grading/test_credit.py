@@ -374,6 +374,24 @@ def test_equal_rewards_are_exact_zeros(reward: float) -> None:
     assert of([reward] * 3 + [None]) == [0.0] * 4
 
 
+@pytest.mark.parametrize("scale", [1.0, 2.0**1022, 2.0**-1070])
+def test_the_whole_range_of_float64_is_usable(scale: float) -> None:
+    """f = 1, 1/2 and λ = 4/3 over two of four: A = 1 becomes 4/3 and 2/3, in any unit."""
+    got = of([2 * scale, 2 * scale, 0.0, 0.0])
+    wanted = [4 / 3 * scale, 2 / 3 * scale, -scale, -scale]
+    assert got == pytest.approx(wanted, rel=1e-15, abs=5e-324)
+
+
+def test_credit_that_does_not_fit_is_refused() -> None:
+    labels = [f"c{nth:02}" for nth in range(1, 11)]
+    told = grading.parse_verdict(
+        {"candidates": [{"label": c} for c in labels], "ranking": [["c01"]]}
+    )
+    rewards = dict.fromkeys(labels, -1.7e308) | {"c01": 1.7e308}
+    with pytest.raises(OverflowError, match=r"from -1\.7e\+308 to 1\.7e\+308 lie too far apart"):
+        grading.group_credit(told, rewards, "rewards")
+
+
 def test_any_real_number_is_a_reward() -> None:
     wanted = of([1.0, 1.0, 0.0, 0.0])
     assert of([True, 1, False, 0]) == wanted

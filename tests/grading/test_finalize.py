@@ -79,6 +79,32 @@ def test_a_verdict_decides_about_the_credit() -> None:
     assert graded.passing == ("c01", "c02", "c03")
 
 
+# Nine at -1.7e308: what lies above their mean is beyond every float64.
+APART = [1.7e308, *[-1.7e308] * 9]
+
+
+@pytest.mark.parametrize("reason", ["error", "timeout"])
+def test_a_group_whose_credit_does_not_fit_ends_with_zeros_and_a_reason(reason: str) -> None:
+    group = small.group(APART)
+    told = small.text(group, [["c01"]])
+    graded = outcome(group, answer(told)) if reason == "error" else outcome(group, reason="timeout")
+    assert (graded.graded, graded.fallback_reason) == (False, reason)
+    assert "rewards from -1.7e+308 to 1.7e+308 lie too far apart" in (graded.detail or "")
+    assert small.advantages(graded) == [0.0] * 10
+
+
+def test_it_ends_so_without_a_grader_too() -> None:
+    graded = grade(Slow(0.0), small.group(APART)._replace(mixed=False))
+    assert (graded.fallback_reason, small.advantages(graded)) == ("error", [0.0] * 10)
+
+
+def test_redistributed_credit_that_does_not_fit_falls_back_to_what_does() -> None:
+    group = small.group([1.7e308] * 2 + [0.0] * 98)
+    graded = outcome(group, answer(small.text(group, [["c01"], ["c02"]])))  # 4/3 of 1.666e308
+    assert (graded.graded, graded.fallback_reason) == (False, "error")
+    assert small.advantages(graded)[:2] == pytest.approx([1.666e308] * 2, rel=1e-12)
+
+
 def test_every_trace_of_a_candidate_gets_credit() -> None:
     group = small.group(helpers={0: 2})
     assert set(grade(Slow(1.0), group).credit) == {"g-0", "g-0+0", "g-0+1", "g-1", "g-2", "g-3"}

@@ -246,6 +246,16 @@ def test_a_torn_last_line_is_left_out_with_a_warning(path: Path) -> None:
     assert ReplayGrader(path).groups == ["g", "h"]
 
 
+@pytest.mark.parametrize("line", ["{}", "[]", "null", '{"group": 1.5}'])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_last_line_that_is_whole_and_no_record_is_refused(
+    path: Path, line: str, end: str
+) -> None:
+    path.write_text('{"group": "g", "text": "x"}\n' + line + end)
+    with pytest.raises(ValueError, match=r":2: not a recorded verdict: .*; a line is"):
+        ReplayGrader(path)
+
+
 def test_a_file_that_was_rewritten_is_noticed(path: Path) -> None:
     write(path, {"group": "g", "text": "x"})
     grader = ReplayGrader(path)

@@ -62,6 +62,26 @@ def log_probs(
     return scaled - top - np.log(np.exp(scaled - top).sum(-1, keepdims=True))
 
 
+def token_log_probs(
+    config: DecoderConfig,
+    params: Any,
+    texts: list[np.ndarray],
+    actions: list[slice],
+    *,
+    temperature: float = 1.0,
+    forbidden: tuple[int, ...] = (),
+) -> list[np.ndarray]:
+    """Of each text, the log-probabilities of its action tokens."""
+    found = []
+    for text, action in zip(texts, actions, strict=True):
+        every = log_probs(
+            sequence_logits(config, params, text), temperature=temperature, forbidden=forbidden
+        )
+        places = range(action.start, action.stop)
+        found.append(np.array([every[place - 1, text[place]] for place in places]))
+    return found
+
+
 def importance_sampling_loss(
     config: DecoderConfig,
     params: Any,
@@ -74,11 +94,10 @@ def importance_sampling_loss(
     forbidden: tuple[int, ...] = (),
 ) -> float:
     """-Σ exp(lp - lp_old) A over the action tokens of all texts, as tinker-cookbook sums it."""
+    now = token_log_probs(
+        config, params, texts, actions, temperature=temperature, forbidden=forbidden
+    )
     total = 0.0
-    for text, action, old, advantage in zip(texts, actions, sampled, advantages, strict=True):
-        every = log_probs(
-            sequence_logits(config, params, text), temperature=temperature, forbidden=forbidden
-        )
-        for place, lp_old in zip(range(action.start, action.stop), old, strict=True):
-            total -= np.exp(every[place - 1, text[place]] - lp_old) * advantage
+    for lp, old, advantage in zip(now, sampled, advantages, strict=True):
+        total -= (np.exp(lp - old) * advantage).sum()
     return float(total)

@@ -32,6 +32,8 @@ SETTINGS = TrainSettings(
     checkpoint_every=2,
     seed=3,
 )
+# With everything that a step can hold; what the processes run.
+MORE = SETTINGS._replace(kl_coef=0.3, updates_per_batch=2)
 QUESTIONS = [f"say {letter}" for letter in "abcdefghijklmnopqrs"]
 
 
@@ -112,7 +114,7 @@ def main() -> None:
     trained = run(
         options.folder,
         scorer=deadly,
-        settings=SETTINGS._replace(steps=options.steps),
+        settings=MORE._replace(steps=options.steps),
         resume=True,
         mesh=mesh,
     )

@@ -197,6 +197,15 @@ class TestJsonLines:
         with pytest.raises(ValueError, match="wording must hold one"):
             jsonl_tasks(self.write(tmp_path / "empty.jsonl"), wording="no field")
 
+    def test_a_wording_that_asks_for_a_box(self, tmp_path):
+        path = self.write(tmp_path / "made.jsonl", {"question": "1 + 1?", "answer": 2})
+        boxed = jsonl_tasks(path, wording="{question} Answer in \\boxed{}.")
+        assert boxed.prompts([0])[0].text == "1 + 1? Answer in \\boxed{}."
+        assert jsonl_tasks(path, wording="Q: {} A:").prompts([0])[0].text == "Q: 1 + 1? A:"
+        for wording in ("{} and {}", "{question} {question}"):
+            with pytest.raises(ValueError, match="wording must hold one"):
+                jsonl_tasks(path, wording=wording)
+
     def test_real_problems(self):
         if not REAL.is_dir():
             pytest.skip(f"the folder of real files, {REAL}, is absent")

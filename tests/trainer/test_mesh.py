@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec
 
 from advlib import losses, trainer
 from advlib.trainer import Batch, Prompts
+from advlib.trainer._fingerprint import fingerprint
 from tests.trainer import runs
 from tests.trainer.small import BYTES, ONE_BLOCK, params, ragged_prompts, sampled_batch
 
@@ -92,6 +93,29 @@ def test_samples_on_eight_devices_are_those_of_one() -> None:
     np.testing.assert_allclose(many.log_probs, one.log_probs, rtol=0, atol=1e-5)
 
 
+def test_a_reference_on_eight_devices_is_that_of_one() -> None:
+    mesh, tree, apply = trainer.make_mesh(4), params(ONE_BLOCK), trainer.decoder(ONE_BLOCK).apply
+    batch = sampled_batch(ONE_BLOCK, tree, rows=16)
+    one = trainer.make_log_probs(apply, forbidden=(0,))(tree, batch)
+    many = trainer.make_log_probs(apply, forbidden=(0,), micro_batches=2, mesh=mesh)(
+        trainer.place_state(tree, mesh), trainer.place_batch(batch, mesh)
+    )
+    assert many.is_fully_replicated
+    np.testing.assert_allclose(many, one, rtol=0, atol=1e-5)
+
+
+def test_frozen_arrays_are_known_again_however_they_are_split() -> None:
+    tree = params(ONE_BLOCK)
+    known = fingerprint(tree)
+    assert known == fingerprint(trainer.place_state(tree, trainer.make_mesh(8)))
+    assert known == fingerprint(jax.tree.map(np.asarray, tree))
+    swapped = {**tree, "embed": jnp.flip(tree["embed"], 0)}
+    nudged = {**tree, "embed": tree["embed"].at[3, 2].add(1e-7)}
+    half = jax.tree.map(lambda array: array.astype(jnp.bfloat16), tree)
+    assert len({known, *map(fingerprint, (swapped, nudged, half))}) == 4
+    assert fingerprint(()) is None
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -100,7 +124,7 @@ def free_port() -> int:
 
 def test_two_processes_are_one(tmp_path: Path) -> None:
     """The whole loop, four devices a process, parameters split over all eight."""
-    runs.run(tmp_path / "one", settings=runs.SETTINGS._replace(steps=4))
+    runs.run(tmp_path / "one", settings=runs.MORE._replace(steps=4))
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     command = [sys.executable, "-m", "tests.trainer.runs", str(tmp_path / "two"), "4"]
     command += ["--shard", "8", "--port", str(free_port())]
@@ -130,9 +154,17 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     assert len(one) == len(two) == 4
     for first, second in zip(one, two, strict=True):
         assert first["rewards"] == second["rewards"]
-        for name in ("loss", "grad_norm", "entropy", "tokens", "baseline", "kl_k3"):
+        for name in (
+            "loss",
+            "grad_norm",
+            "entropy",
+            "tokens",
+            "baseline",
+            "kl_k3",
+            "reference_kl_k1",
+        ):
             np.testing.assert_allclose(second[name], first[name], rtol=1e-5, atol=1e-5)
-    resumed = runs.run(tmp_path / "one", settings=runs.SETTINGS._replace(steps=4), resume=True)
+    resumed = runs.run(tmp_path / "one", settings=runs.MORE._replace(steps=4), resume=True)
     np.testing.assert_allclose(
         np.load(tmp_path / "two" / "params.npy"), runs.flat(resumed.params), rtol=0, atol=1e-5
     )

@@ -183,8 +183,8 @@ def test_sampling_stops_when_every_row_has_ended() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"end_tokens": ()}, "end_tokens must be given"),
-        ({"end_tokens": (1,), "forbidden": (1,)}, "not be forbidden"),
+        ({"end_tokens": ()}, "end_tokens must hold at least one id; got none"),
+        ({"end_tokens": (1, 2), "forbidden": (0, 1)}, r"not be forbidden; these are both: \[1\]"),
         ({"end_tokens": (11,)}, r"end_tokens must lie in \[0, 11\); got 11"),
         ({"end_tokens": (1,), "temperature": -1.0}, "temperature"),
         ({"end_tokens": (1,), "top_p": 0.0}, "top_p must be above 0"),

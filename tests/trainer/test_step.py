@@ -14,7 +14,12 @@ import advlib
 from advlib import losses, trainer
 from advlib.diagnostics import TOLERANCES, correctness_preflight
 from advlib.trainer import Batch, DecoderConfig, TrainState, UpdateMetrics
-from tests.trainer.numpy_decoder import importance_sampling_loss, log_probs, sequence_logits
+from tests.trainer.numpy_decoder import (
+    importance_sampling_loss,
+    log_probs,
+    sequence_logits,
+    token_log_probs,
+)
 from tests.trainer.small import ONE_BLOCK, TINY, params, sampled_batch
 
 LEARNING_RATE = 0.5
@@ -120,6 +125,90 @@ def test_grpo_is_the_formula_of_tinker_cookbook_and_the_gradient_that_of_float64
     assert result.passed, result
 
 
+def referred(batch: Batch, **options: Any) -> Batch:
+    """With the log-probabilities under a third set of parameters."""
+    told = trainer.make_log_probs(trainer.decoder(ONE_BLOCK).apply, forbidden=(0,), **options)
+    return batch._replace(reference=np.asarray(told(params(ONE_BLOCK, seed=2), batch)))
+
+
+K = {
+    losses.kl_k2: lambda now, reference: (now - reference) ** 2 / 2,
+    losses.kl_k3: lambda now, reference: np.exp(reference - now) - 1 + (now - reference),
+}
+
+
+@pytest.mark.parametrize("kl", K, ids=lambda kl: kl.__name__)
+def test_the_divergence_is_that_of_float64_and_so_is_its_gradient(
+    kl: Any, tree: Any, batch: Batch
+) -> None:
+    """L = (1/n) Σ_t [-exp(lp - lp_old) A + 0.3 k(lp, lp_ref)], on tokens that are not of π."""
+    actions = batch.actions.copy()
+    actions[2] = False  # what is not measured is not drawn to the reference
+    batch = batch._replace(actions=actions)
+    texts, trained, old = as_texts(batch)
+    rows = np.array([row[row != 0][0] if row.any() else 0.0 for row in batch.advantages])
+    options = {"temperature": 0.8, "forbidden": (0,)}
+    beside = token_log_probs(
+        ONE_BLOCK,
+        jax.tree.map(lambda array: np.array(array, np.float64), params(ONE_BLOCK, seed=2)),
+        texts, trained, **options,
+    )  # fmt: skip
+    batch = referred(batch, temperature=0.8)
+    np.testing.assert_allclose(batch.reference[actions], np.concatenate(beside), rtol=1e-5)
+    assert not batch.reference[~actions].any()
+
+    def loss(exact: Any) -> float:
+        total = importance_sampling_loss(ONE_BLOCK, exact, texts, trained, old, rows, **options)
+        now = token_log_probs(ONE_BLOCK, exact, texts, trained, **options)
+        drawn = sum(K[kl](a, b).sum() for a, b in zip(now, beside, strict=True))
+        return float(total + 0.3 * drawn) / actions.sum()
+
+    chosen = {"temperature": 0.8, "kl_coef": 0.3, "kl": kl}
+    _, told = updated(tree, batch, **chosen)
+    exact = jax.tree.map(lambda array: np.array(array, np.float64), tree)
+    np.testing.assert_allclose(told.loss, loss(exact), rtol=1e-5)
+    wanted, got = flat(finite_differences(tree, loss)), flat(gradient(tree, batch, **chosen))
+    without = flat(gradient(tree, batch, temperature=0.8))
+    assert np.linalg.norm(got - without) > 0.1 * np.linalg.norm(got)
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-6)
+    assert got @ wanted / np.linalg.norm(got) / np.linalg.norm(wanted) > 0.9999
+
+
+def test_without_a_coefficient_the_reference_changes_no_bit(tree: Any, batch: Batch) -> None:
+    plain, told = updated(tree, batch)
+    beside, told_beside = updated(tree, referred(batch))
+    np.testing.assert_array_equal(flat(plain.params), flat(beside.params))
+    np.testing.assert_array_equal(told, told_beside)
+
+
+def test_a_reference_in_parts_is_that_of_the_whole(tree: Any, batch: Batch) -> None:
+    whole, parts = referred(batch), referred(batch, micro_batches=2)
+    assert np.unique(whole.reference[whole.actions]).size > 4
+    np.testing.assert_allclose(parts.reference, whole.reference, rtol=1e-5, atol=1e-6)
+    poison = np.where(whole.actions, whole.reference, np.nan).astype(np.float32)
+    clean, told = updated(tree, whole, kl_coef=0.3)
+    for other, options in (
+        (whole._replace(reference=poison), {}),
+        (parts, {"micro_batches": 2}),
+    ):
+        state, told_too = updated(tree, other, kl_coef=0.3, **options)
+        np.testing.assert_allclose(flat(state.params), flat(clean.params), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(told_too, told, rtol=1e-5, atol=1e-6)
+
+
+def test_a_divergence_that_teaches_nothing_or_has_no_reference_is_refused(
+    tree: Any, batch: Batch
+) -> None:
+    with pytest.raises(ValueError, match="kl must be kl_k2 or kl_k3: kl_k1 as a loss has no grad"):
+        updated(tree, referred(batch), kl_coef=0.1, kl=losses.kl_k1)
+    with pytest.raises(ValueError, match=r"kl_coef above 0 needs batch.reference; got None"):
+        updated(tree, batch, kl_coef=0.1)
+    with pytest.raises(ValueError, match=r"kl_coef must be at least 0; got -0\.1"):
+        updated(tree, referred(batch), kl_coef=-0.1)
+    with pytest.raises(ValueError, match="micro_batches must divide the batch, 4 rows; got 3"):
+        referred(batch, micro_batches=3)
+
+
 def test_micro_batches_change_nothing(tree: Any, batch: Batch) -> None:
     actions = batch.actions.copy()
     actions[0] = False  # micro-batches of unequal token counts
@@ -153,7 +242,7 @@ def test_what_is_not_trained_changes_nothing(tree: Any, batch: Batch) -> None:
     other, told_poisoned = updated(tree, poisoned)
     np.testing.assert_array_equal(flat(one.params), flat(other.params))
     np.testing.assert_array_equal(told, told_poisoned)
-    deleted, _ = updated(tree, Batch(*(np.delete(field, 1, 0) for field in masked)))
+    deleted, _ = updated(tree, jax.tree.map(lambda field: np.delete(field, 1, 0), masked))
     np.testing.assert_allclose(flat(one.params), flat(deleted.params), rtol=0, atol=1e-6)
 
 

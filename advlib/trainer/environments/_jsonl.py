@@ -13,6 +13,7 @@ import msgspec
 from advlib import _checks
 from advlib.trainer.environments._numeric import final_number, marked_answer
 from advlib.trainer.environments._protocol import Question, QuestionSet, Score, question_set
+from advlib.trainer.environments._wording import around
 
 
 def jsonl_tasks(
@@ -32,7 +33,8 @@ def jsonl_tasks(
         path: a file with one JSON object a line.
         question: name of the field with the question.
         answer: name of the field with the answer: a number, or a text that ends with one.
-        wording: of the prompt; ``{}`` is where the question goes.
+        wording: of the prompt; ``{question}`` is where the question goes, or ``{}`` in a wording
+            without that.
         format_penalty: taken off the reward of a response that marks no answer with
             ``\boxed{...}`` or ``####``; rewards then range from -penalty to 1.
 
@@ -44,13 +46,12 @@ def jsonl_tasks(
         ValueError: a line is not such an object; the message names file and line.
     """
     penalty = float(_checks.number("format_penalty", format_penalty, 0))
-    if wording.count("{}") != 1:
-        raise ValueError(f"wording must hold one {{}}; got {wording!r}")
+    frame = around(wording)
 
     def score(asked: Question, response: str) -> Score:
         return numeric_score(asked.answer, response, penalty)
 
-    found = list(_questions(Path(path), question, answer, wording))
+    found = list(_questions(Path(path), question, answer, frame))
     if not found:
         raise ValueError(f"{path}: holds no question")
     return question_set(found, score)
@@ -63,9 +64,11 @@ def numeric_score(answer: Fraction, response: str, format_penalty: float = 0.0) 
     return Score(right if marked else right - format_penalty)
 
 
-def _questions(path: Path, question: str, answer: str, wording: str) -> Iterator[Question]:
+def _questions(
+    path: Path, question: str, answer: str, frame: tuple[str, str]
+) -> Iterator[Question]:
     decoder = msgspec.json.Decoder(dict[str, Any])
-    before, after = wording.split("{}")
+    before, after = frame
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():

@@ -8,6 +8,7 @@ from typing import Any
 from advlib.trainer._options import needed
 from advlib.trainer.environments._protocol import Question, question_set
 from advlib.trainer.environments._split import Split, divide
+from advlib.trainer.environments._wording import around
 
 
 def reasoning_gym_tasks(
@@ -30,7 +31,8 @@ def reasoning_gym_tasks(
         num_held_out: questions held out, by a hash of their text.
         weights: share of each data set by name, in any unit; even by default.
         seed: of the draws.
-        wording: of the prompt; ``{}`` is where the question goes.
+        wording: of the prompt; ``{question}`` is where the question goes, or ``{}`` in a wording
+            without that.
 
     Returns:
         A :class:`Split`.
@@ -50,8 +52,7 @@ def reasoning_gym_tasks(
     for name in weights or {}:
         if name not in settings:
             raise ValueError(f"weights name {name!r}, which is not among the data sets")
-    if wording.count("{}") != 1:
-        raise ValueError(f"wording must hold one {{}}; got {wording!r}")
+    before, after = around(wording)
     size = 100 * (num_train + num_held_out) + 10_000  # drawn on demand; only the ones used cost
     specs = [
         composite.DatasetSpec(
@@ -70,8 +71,6 @@ def reasoning_gym_tasks(
         return float(
             drawn.score_answer(response.strip() if answer is None else answer, question.answer)
         )
-
-    before, after = wording.split("{}")
 
     def questions() -> Iterator[Question]:
         for place in range(size):
