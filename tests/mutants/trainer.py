@@ -5,10 +5,12 @@ from __future__ import annotations
 from mutants import Mutation
 
 CODE, TESTS = "advlib/trainer", "tests/trainer"
-SAMPLER, STEP, LOOP = f"{CODE}/_sampler.py", f"{CODE}/_step.py", f"{CODE}/_loop.py"
+SAMPLER, STEP = f"{CODE}/_sampler.py", f"{CODE}/_step.py"
+LOOP, RUN_STEP = f"{CODE}/_loop.py", f"{CODE}/_run_step.py"
 PROTOCOL = f"{CODE}/environments/_protocol.py"
 NUMERIC = f"{CODE}/environments/_numeric.py"
 OF_SAMPLER, OF_STEP = f"{TESTS}/test_sampler.py", f"{TESTS}/test_step.py"
+OF_REFERENCE, OF_RESUME = f"{TESTS}/test_reference.py", f"{TESTS}/test_resume.py"
 OF_LOOP, OF_ENVIRONMENTS = f"{TESTS}/test_loop.py", f"{TESTS}/test_environments.py"
 
 MUTATIONS = [
@@ -86,7 +88,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the step counts places from 1",
-        STEP,
+        f"{CODE}/_forward.py",
         "jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)",
         "jnp.cumsum(mask.astype(jnp.int32), axis=1)",
         f"{TESTS}/test_table_policy.py",
@@ -133,8 +135,8 @@ MUTATIONS = [
     Mutation(
         "a loss far below zero is applied",
         STEP,
-        "(jnp.abs(total) <= loss_limit)",
-        "(total <= loss_limit)",
+        "(jnp.abs(total) <= limits[0])",
+        "(total <= limits[0])",
         OF_STEP,
         "out_of_bounds",
     ),
@@ -145,6 +147,46 @@ MUTATIONS = [
         "jnp.where(applied, after, before), new, state._replace(opt_state=opt_state))",
         OF_STEP,
         "out_of_bounds or without_a_trained",
+    ),
+    Mutation(
+        "distance from the reference is rewarded",
+        STEP,
+        "values = values + kl_coef * kl(",
+        "values = values - kl_coef * kl(",
+        OF_STEP,
+        "divergence",
+    ),
+    Mutation(
+        "the reference is the policy of now",
+        RUN_STEP,
+        "under_reference(run.reference, prompts",
+        "under_reference(run.reference._replace(params=state.params), prompts",
+        OF_REFERENCE,
+        "measured",
+    ),
+    Mutation(
+        "later updates must agree with the sampler",
+        LOOP,
+        "later = (update(disagreement_limit=math.inf), math.inf)",
+        "later = (update(disagreement_limit=limit), limit)",
+        OF_REFERENCE,
+        "by_hand",
+    ),
+    Mutation(
+        "the disagreement is that of the last update",
+        RUN_STEP,
+        "told[-1]._replace(disagreement=told[0].disagreement)",
+        "told[-1]",
+        OF_REFERENCE,
+        "by_hand",
+    ),
+    Mutation(
+        "other frozen arrays go unnoticed",
+        f"{CODE}/_resume.py",
+        'if then["frozen"] != now["frozen"]:',
+        'if (then["frozen"] is None) != (now["frozen"] is None):',
+        OF_RESUME,
+        "frozen",
     ),
     Mutation(
         "what was not measured is trained",
@@ -194,14 +236,14 @@ MUTATIONS = [
     ),
     Mutation(
         "every step is sampled with one key",
-        LOOP,
+        RUN_STEP,
         "jax.random.fold_in(run.key, step)",
         "run.key",
         f"{TESTS}/test_steps.py",
     ),
     Mutation(
         "what was not measured is a zero",
-        LOOP,
+        RUN_STEP,
         "np.where(where, rewards, np.nan).astype(np.float32)",
         "np.where(where, rewards, 0).astype(np.float32)",
         OF_LOOP,
@@ -224,7 +266,7 @@ MUTATIONS = [
     ),
     Mutation(
         "lines of steps that were lost stay",
-        LOOP,
+        f"{CODE}/_records.py",
         'JsonLines(folder / "metrics.jsonl", position=written)',
         'JsonLines(folder / "metrics.jsonl")',
         f"{OF_LOOP} {TESTS}/test_kill.py",
@@ -235,8 +277,7 @@ MUTATIONS = [
         f"{CODE}/_settings.py",
         'FREE = ("steps", ',
         'FREE = ("seed", "steps", ',
-        OF_LOOP,
-        "midway",
+        f"{TESTS}/test_settings.py",
     ),
     Mutation(
         "single precision may disagree as half may",
