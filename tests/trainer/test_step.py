@@ -422,6 +422,23 @@ def test_the_state_that_goes_in_is_reused(tree: Any, batch: Batch) -> None:
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(copied))
 
 
+def one_number(*arrays: Any) -> Any:
+    return jnp.sum(arrays[0])
+
+
+def test_a_loss_gives_each_token_its_own(tree: Any, batch: Batch) -> None:
+    """One number, added to the other term, would be spread over all tokens without a word."""
+    beside = referred(batch)
+    for name in ("loss", "kl"):
+        message = rf"{name} must return a value for each token, \(4, 5\); got \(\)"
+        with pytest.raises(ValueError, match=message):
+            updated(tree, beside, kl_coef=0.1, **{name: one_number})
+        with pytest.raises(TypeError, match=f"{name} must be a function .*; got 'k3'"):
+            updated(tree, beside, kl_coef=0.1, **{name: "k3"})
+    with pytest.raises(ValueError, match="kl_coef must be finite; got inf"):
+        updated(tree, beside, kl_coef=np.inf)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
