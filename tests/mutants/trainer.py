@@ -151,8 +151,8 @@ MUTATIONS = [
     Mutation(
         "distance from the reference is rewarded",
         STEP,
-        "values = values + kl_coef * kl(",
-        "values = values - kl_coef * kl(",
+        "values = values + kl_coef * drawn",
+        "values = values - kl_coef * drawn",
         OF_STEP,
         "divergence",
     ),
@@ -348,7 +348,7 @@ MUTATIONS = [
     Mutation(
         "a mixture is even",
         f"{CODE}/environments/_reasoning_gym.py",
-        "weight=float((weights or {}).get(name, 1.0))",
+        "weight=shares.get(name, 1.0)",
         "weight=1.0",
         OF_ENVIRONMENTS,
         "ReasoningGym",
