@@ -114,6 +114,7 @@ class TestNumbers:
             ("#### $5.50", Fraction(11, 2)),
             ("#### -3", -3),
             ("#### −3", -3),
+            ("#### 7\nno, that was wrong\n#### 8", 8),
             (r"so \boxed{12} it is, not 13", 12),
             (r"\boxed{\frac{3}{4}}", Fraction(3, 4)),
             (r"\boxed{3/4}", Fraction(3, 4)),
@@ -246,7 +247,15 @@ class TestReasoningGym:
 
     def test_the_mixture_has_its_weights(self, gym_tasks):
         kinds = [question.kind for question in gym_tasks.train.prompts(range(60))]
-        assert 30 < kinds.count("chain_sum") < 58
+        assert 36 < kinds.count("chain_sum") < 55  # three quarters of 60, within three deviations
+        turned = reasoning_gym_tasks(
+            ["chain_sum", "leg_counting"],
+            weights={"leg_counting": 9},
+            num_train=60,
+            num_held_out=20,
+        )
+        kinds = [question.kind for question in turned.train.prompts(range(60))]
+        assert 0 < kinds.count("chain_sum") < 14
 
     def test_the_data_set_scores_its_own_answers(self, gym_tasks):
         questions = gym_tasks.train.prompts(range(20))
