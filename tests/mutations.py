@@ -3,6 +3,7 @@
 Run by hand from anywhere: ``python tests/mutations.py [table or name ...]``. Every mutation is
 applied in a temporary copy of the repository, where the named tests run until the first failure.
 The exit status is 1 if a mutation survives, or if its text is no longer found once in its file.
+``--check`` looks for the texts alone, and runs nothing.
 """
 
 from __future__ import annotations
@@ -69,9 +70,24 @@ def chosen(words: list[str]) -> list[Mutation]:
     ]
 
 
+def check(mutations: list[Mutation]) -> int:
+    """Print the mutations whose text or tests the code has left behind."""
+    bad = 0
+    for mutation in mutations:
+        found = (ROOT / mutation.file).read_text(encoding="utf-8").count(mutation.old)
+        missing = [name for name in mutation.tests.split() if not (ROOT / name).exists()]
+        if found != 1 or missing:
+            bad += 1
+            told = f"no {', '.join(missing)}" if missing else f"text found {found} times"
+            print(f"{mutation.name}: {mutation.file}: {told}")
+    return 1 if bad or not mutations else 0
+
+
 def main(words: list[str]) -> int:
     """Run the chosen mutations and print what became of each."""
-    mutations = chosen(words)
+    mutations = chosen([word for word in words if word != "--check"])
+    if "--check" in words:
+        return check(mutations)
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"

@@ -191,7 +191,8 @@ def make_train_step(
         optimizer, loss, denominator, kl_coef, kl if kl_coef else None, int(micro_batches),
         float(temperature), barred, dtype_of(compute_dtype), mesh,
     )  # fmt: skip
-    limits = np.array([loss_limit, disagreement_limit], np.float32)
+    with np.errstate(over="ignore"):  # a limit beyond float32 is none
+        limits = np.array([loss_limit, disagreement_limit], np.float32)
     # Arrays that ``apply`` holds come in as arguments; closed over, they would be in the program.
     held = as_argument(apply)
 

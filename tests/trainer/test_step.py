@@ -332,6 +332,12 @@ def test_an_update_out_of_bounds_is_not_applied(
     jax.tree.map(np.testing.assert_array_equal, state, before)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_limit_beyond_single_precision_is_none(tree: Any, batch: Batch) -> None:
+    _, told = updated(tree, batch, loss_limit=1e300, disagreement_limit=1e300)
+    assert float(told.applied) == 1
+
+
 def test_without_a_trained_token_nothing_moves(tree: Any, batch: Batch) -> None:
     state, told = updated(tree, batch._replace(actions=np.zeros_like(batch.actions)))
     np.testing.assert_array_equal(flat(state.params), flat(tree))
