@@ -7,6 +7,7 @@ are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,12 @@ _PRIVILEGED = "privileged"
 
 
 def episode_of(
-    record: Any, outcomes: Sequence[Outcome], records: Sequence[int], group: str, where: str
+    record: Any,
+    outcomes: Sequence[Outcome],
+    records: Sequence[int],
+    group: str,
+    where: str,
+    component: str | None,
 ) -> Episode:
     """An episode of one line.
 
@@ -33,12 +39,14 @@ def episode_of(
         records: which of the outcomes are rows that count.
         group: the group's key.
         where: "file:line", which names what has no id.
+        component: the part of a reward that counts, None for the reward itself.
     """
     rows = [(nth, row) for nth in records if isinstance(row := outcomes[nth], Row)]
     traces = [
         (made, row)
         for nth, row in rows
-        if (made := _trace(record, nth, row, where + (f"#{nth}" if nth else ""))) is not None
+        if (made := _trace(record, nth, row, where + (f"#{nth}" if nth else ""), component))
+        is not None
     ]
     first = rows[0][1]
     spoken = next((row for made, row in traces if made.trainable), first)
@@ -57,7 +65,7 @@ def episode_of(
     )
 
 
-def _trace(record: Any, nth: int, row: Row, where: str) -> Trace | None:
+def _trace(record: Any, nth: int, row: Row, where: str, component: str | None) -> Trace | None:
     """The trace of a row; None for an episode in which nothing was sampled."""
     info: dict[str, Any] = {}
     trainable = True
@@ -81,7 +89,7 @@ def _trace(record: Any, nth: int, row: Row, where: str) -> Trace | None:
     measured = row.invalid_reason in (None, NOT_TRAINABLE)
     return Trace(
         id=row.rollout_id or where,
-        reward=row.reward if measured else None,
+        reward=_reward(row, component) if measured else None,
         clean=row.invalid_reason not in (MASKED, FAILED),
         trainable=trainable,
         turns=turns,
@@ -89,3 +97,10 @@ def _trace(record: Any, nth: int, row: Row, where: str) -> Trace | None:
         info=info,
         response_length=row.response_length,
     )
+
+
+def _reward(row: Row, component: str | None) -> float | None:
+    if component is None:
+        return row.reward
+    part = dict(row.reward_components or ()).get(component)
+    return part if part is not None and math.isfinite(part) else None

@@ -49,8 +49,13 @@ class Repaired(NamedTuple):
 
 def shaped(shape: type[Shape], fields: dict[str, Any]) -> Shape:
     """A Struct from decoded JSON. Where a nested object should be and is not, it is UNSET."""
-    kinds = _kinds(shape)
-    return shape(**{name: _fit(kinds[name], fields[name]) for name in kinds if name in fields})
+    return shape(
+        **{
+            name: _fit(kind, fields[written])
+            for name, (written, kind) in _kinds(shape).items()
+            if written in fields
+        }
+    )
 
 
 def value(item: Any) -> Any:
@@ -132,12 +137,15 @@ def repair(line: Line) -> Repaired:
     return Repaired(loaded, "", tuple(notes))
 
 
-_KINDS: dict[type, dict[str, Any]] = {}
+_KINDS: dict[type, dict[str, tuple[str, Any]]] = {}
 
 
-def _kinds(shape: type[msgspec.Struct]) -> dict[str, Any]:
+def _kinds(shape: type[msgspec.Struct]) -> dict[str, tuple[str, Any]]:
+    """The fields of a shape: each one's name in JSON, and its type."""
     if shape not in _KINDS:
-        _KINDS[shape] = get_type_hints(shape)
+        hints = get_type_hints(shape)
+        names = zip(shape.__struct_fields__, shape.__struct_encode_fields__, strict=True)
+        _KINDS[shape] = {name: (written, hints[name]) for name, written in names}
     return _KINDS[shape]
 
 

@@ -77,6 +77,7 @@ class Collector:
     def __init__(self, *, light: bool = False) -> None:
         """Start with no row; a light one keeps ids, groups and places, and no text."""
         self.light = light
+        self.parts: dict[str, None] = {}  # names of parts of rewards, of a light one
         self._tables: list[pa.Table] = []
         self._rows: dict[str, int] = {}  # id to row, dropped ones counted
         self._lines = array("q")  # row to line
@@ -121,6 +122,7 @@ class Collector:
         self._lines.append(line)
         account.rows += 1
         if self.light:
+            self.parts.update((name, None) for name, _ in row.reward_components or ())
             row.prompt = row.failure_reason = row.reward_components = row.extras = None
         if row.extras or self._extras:
             self._add_extras(row.extras or {})

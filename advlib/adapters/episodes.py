@@ -63,6 +63,7 @@ class EpisodeIndex:
         places: _Places,
         report: ReadReport,
         reward_key: str | None,
+        component: str | None,
     ) -> None:
         self.groups: list[str] = list(groups)
         self.tasks = tasks
@@ -70,6 +71,7 @@ class EpisodeIndex:
         self._rows = groups
         self._places = places
         self._reward_key = reward_key
+        self._component = component
 
     def __len__(self) -> int:
         """How many groups there are."""
@@ -96,7 +98,7 @@ class EpisodeIndex:
             assert record is not None  # it was read before, and its checksum is the same
             rows = readers[place.file].parse(record, line)
             where = f"{account.path}:{place.line}"
-            episodes.append(episode_of(record, rows, place.records, group, where))
+            episodes.append(episode_of(record, rows, place.records, group, where, self._component))
         return episodes
 
     def close(self) -> None:
@@ -142,6 +144,7 @@ def index_episodes(
     *,
     progress: Progress | None = None,
     reward_key: str | None = None,
+    component: str | None = None,
     join: bool = True,
     leave_out: PathLike | None = None,
 ) -> EpisodeIndex:
@@ -156,6 +159,8 @@ def index_episodes(
         format: as for :func:`read`; "prime_rl", "verifiers" and "nemo_gym" hold transcripts.
         progress: as for :func:`read`.
         reward_key: as for :func:`read`.
+        component: the named part that is the reward of every rollout, as in the column
+            `reward_components`; a rollout that does not have it has no reward.
         join: as for :func:`read`.
         leave_out: a folder of which no file is read, such as the one that is written to.
 
@@ -163,7 +168,8 @@ def index_episodes(
         An index, best used as a context manager.
 
     Raises:
-        FormatError: as :func:`read`; or a file is of a format that holds no transcripts.
+        FormatError: as :func:`read`; or a file is of a format that holds no transcripts; no reward
+            has the component.
         OSError: a file cannot be read.
 
     Warns:
@@ -187,6 +193,9 @@ def index_episodes(
         account.check()
         if account.rows == 0:
             raise FormatError(nothing_read(account))
+        if component is not None and component not in rows.parts:
+            known = ", ".join(map(repr, rows.parts)) or "none"
+            raise FormatError(f"no reward has a component {component!r}; there are: {known}")
     except BaseException:
         places.close()
         raise
@@ -202,7 +211,7 @@ def index_episodes(
             group = named.removesuffix(f"/{agent}") if agent else named
             groups.setdefault(group, []).append(at)
             tasks.setdefault(group, task)
-    return EpisodeIndex(groups, tasks, places, account, reward_key)
+    return EpisodeIndex(groups, tasks, places, account, reward_key, component)
 
 
 class _Places:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import re
 import sys
 import time
 import warnings
@@ -81,12 +82,10 @@ def run(request: Request) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         grader, identity = _grader(request)
-    index, told = patiently(
-        functools.partial(index_episodes, leave_out=request.output),  # its own files are no input
-        request.paths,
-        request.format,
-        reward_key=request.reward,
-    )
+    part = None if request.reward == "reward" else request.reward
+    # Its own files are no input.
+    reader = functools.partial(index_episodes, leave_out=request.output, component=part)
+    index, told = patiently(reader, request.paths, request.format, reward_key=part)
     told += [str(one.message) for one in caught]
     with index:
         settings = {name: getattr(request, name) for name in ("f_min", "lambda_max", "statistics")}
@@ -180,7 +179,8 @@ def _grader(request: Request) -> tuple[Grader, dict[str, Any]]:
     try:
         grader = HttpGrader(timeout=min(request.timeout, 600.0), **given)
     except (ImportError, ValueError) as error:
-        raise Refusal(str(error)) from None
+        named = "|".join(request.server)
+        raise Refusal(re.sub(rf"\b({named})\b", lambda m: _flag(m[0]), str(error))) from None
     same = ("base_url", "model", "temperature", "max_tokens")
     return grader, {"kind": "http", **{name: given.get(name) for name in same}}
 
@@ -188,10 +188,10 @@ def _grader(request: Request) -> tuple[Grader, dict[str, Any]]:
 def _settings(
     request: Request, grader: Mapping[str, Any], secrets: privileged.Texts
 ) -> dict[str, Any]:
-    """What decides a result; how many at once, how long and how often does not."""
+    """What decides about a group; how many there are, at once, how long and how often does not."""
     names = (
         "mode", "f_min", "lambda_max", "statistics", "step", "max_off_policy_steps",
-        "format", "reward", "limit",
+        "format", "reward",
     )  # fmt: skip
     return {
         **{name: getattr(request, name) for name in names},

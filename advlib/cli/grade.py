@@ -154,7 +154,7 @@ def grade(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Which part counts, where a reward is an object.",
+            help="Which part of the reward counts, where it has parts.",
             rich_help_panel=ROWS,
         ),
     ] = None,

@@ -171,7 +171,8 @@ def train(
         reference = params
     beside = None
     if reference is not None:
-        beside = Reference(place_state(reference, mesh), make_log_probs(policy.apply, **reads))
+        fixed_params = place_state(jax.tree.map(jnp.asarray, reference), mesh)
+        beside = Reference(fixed_params, make_log_probs(policy.apply, **reads))
     # The step reuses the memory of its state, and the caller keeps what he gave.
     state = place_state(init_state(jax.tree.map(jnp.copy, params), optimizer), mesh)
     fixed = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,9 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-__all__ = ["count", "dtype_of", "needed", "promoting", "shared", "token_ids"]
+from advlib import _checks
+
+__all__ = ["count", "dtype_of", "finite_number", "needed", "promoting", "shared", "token_ids"]
 
 Made = TypeVar("Made")
 
@@ -26,6 +29,14 @@ def count(name: str, value: Any, low: int) -> int:
         raise TypeError(f"{name} must be an integer; got {value!r}") from None
     if number < low:
         raise ValueError(f"{name} must be at least {low}; got {number}")
+    return number
+
+
+def finite_number(name: str, value: Any) -> float:
+    """A number of at least 0 that a loss can be multiplied by."""
+    number = float(_checks.number(name, value, 0.0))
+    if number == math.inf:
+        raise ValueError(f"{name} must be finite; got {value!r}")
     return number
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from advlib import _checks
-from advlib.trainer._options import count, dtype_of
+from advlib.trainer._options import count, dtype_of, finite_number
 from advlib.trainer._step import Denominator
 
 __all__ = ["TrainSettings", "changed_settings", "disagreement_limit", "plain_settings"]
@@ -19,7 +19,7 @@ COUNTS = (
     "steps", "questions_per_step", "group_size", "max_prompt", "max_new", "micro_batches",
     "updates_per_batch", "checkpoint_every", "keep_checkpoints",
 )  # fmt: skip
-NUMBERS = ("temperature", "top_p", "kl_coef", "loss_limit")
+NUMBERS = ("temperature", "top_p", "loss_limit")
 # Largest difference of a log-probability that is rounding. Measured on the default decoder: 1e-5
 # in single precision, 0.02 in bfloat16; a token forbidden in one of the two only makes 0.69.
 SINGLE, HALF = 1e-3, 0.1
@@ -76,6 +76,7 @@ def plain_settings(settings: TrainSettings) -> TrainSettings:
     plain: dict[str, Any] = {name: count(name, getattr(settings, name), 1) for name in COUNTS}
     for name in NUMBERS:
         plain[name] = float(_checks.number(name, getattr(settings, name), 0.0))
+    plain["kl_coef"] = finite_number("kl_coef", settings.kl_coef)
     plain["seed"] = count("seed", settings.seed, 0)
     if plain["seed"] >= 2**32:
         # Of a larger one the random keys see the last 32 bits alone.

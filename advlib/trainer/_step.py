@@ -16,7 +16,7 @@ from advlib import _checks, losses
 from advlib.losses import Divergence, Loss
 from advlib.trainer._batch import Batch
 from advlib.trainer._forward import check_parts, forward, split
-from advlib.trainer._options import count, dtype_of, promoting, shared
+from advlib.trainer._options import count, dtype_of, finite_number, promoting, shared
 from advlib.trainer._placement import cast, constrained
 from advlib.trainer._policy import Apply, Params, as_argument
 
@@ -168,7 +168,12 @@ def make_train_step(
     """
     count("micro_batches", micro_batches, 1)
     temperature = _checks.number("temperature", temperature, 0.0)
-    kl_coef = float(_checks.number("kl_coef", kl_coef, 0.0))
+    kl_coef = finite_number("kl_coef", kl_coef)
+    for name, function in (("loss", loss), ("kl", kl)):
+        if not callable(function):
+            raise TypeError(
+                f"{name} must be a function of advlib.losses or like it; got {function!r}"
+            )
     if kl_coef and kl is losses.kl_k1:
         raise ValueError(
             "kl must be kl_k2 or kl_k3: kl_k1 as a loss has no gradient on average; subtract it "
@@ -186,7 +191,8 @@ def make_train_step(
         optimizer, loss, denominator, kl_coef, kl if kl_coef else None, int(micro_batches),
         float(temperature), barred, dtype_of(compute_dtype), mesh,
     )  # fmt: skip
-    limits = np.array([loss_limit, disagreement_limit], np.float32)
+    with np.errstate(over="ignore"):  # a limit beyond float32 is none
+        limits = np.array([loss_limit, disagreement_limit], np.float32)
     # Arrays that ``apply`` holds come in as arguments; closed over, they would be in the program.
     held = as_argument(apply)
 
@@ -222,10 +228,11 @@ def _compiled(
         )
         old = jnp.where(kept, jnp.asarray(batch.log_probs)[:, 1:], 0).astype(log_probs.dtype)
         advantages = jnp.where(kept, jnp.asarray(batch.advantages)[:, 1:], 0)
-        values = loss(log_probs, old, advantages.astype(log_probs.dtype))
+        values = _each("loss", loss(log_probs, old, advantages.astype(log_probs.dtype)), kept)
         if kl is not None:
             reference = jnp.where(kept, jnp.asarray(batch.reference)[:, 1:], 0)
-            values = values + kl_coef * kl(log_probs, reference.astype(log_probs.dtype))
+            drawn = _each("kl", kl(log_probs, reference.astype(log_probs.dtype)), kept)
+            values = values + kl_coef * drawn
         total = losses.constant(values, kept, divisor, axis_name=())
         return total, _told(total, every, log_probs, old, kept)
 
@@ -277,6 +284,15 @@ def _compiled(
         return constrained(new, mesh), UpdateMetrics(*(x.astype(jnp.float32) for x in metrics))
 
     return jax.jit(step, donate_argnums=1)
+
+
+def _each(name: str, values: Any, kept: Array) -> Array:
+    """A value for each token, or an error: one number for all would be spread over them."""
+    if jnp.shape(values) != kept.shape:
+        raise ValueError(
+            f"{name} must return a value for each token, {kept.shape}; got {jnp.shape(values)}"
+        )
+    return jnp.asarray(values)
 
 
 def _told(total: Array, every: Array, log_probs: Array, old: Array, kept: Array) -> _Sums:

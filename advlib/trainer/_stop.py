@@ -18,7 +18,7 @@ __all__ = ["TrainingStopped", "save_batch", "why_stopped"]
 
 
 class TrainingStopped(RuntimeError):
-    """A step was out of bounds and has changed nothing.
+    """An update was out of bounds and has changed nothing.
 
     Attributes:
         step: the step, from 0.

@@ -442,6 +442,39 @@ class TestLegacy:
         with pytest.raises(adapters.FormatError, match="reward_key="):
             indexed(path)
 
+    @pytest.mark.parametrize(
+        "rows",
+        [
+            [
+                episode(trace("a", {"x": {"score": 0.5, "weight": 2}, "y": {"score": 3.0}})),
+                episode(trace("b", {"y": {"score": 1.0}, "x": None})),
+                episode(trace("c", {"y": {"score": 2.0}})),
+                episode(trace("d", {"x": {"score": 0.25}}, ok=False)),
+            ],
+            [
+                nemo(0, 0, 7.0, reward_components={"x": 0.5, "y": 6.5}),
+                nemo(0, 1, 1.0, reward_components={"x": None, "y": 1.0}),
+                nemo(0, 2, 1.0),
+                nemo(0, 3, 1.0, reward_components={"x": 0.25}, mask_sample=True),
+            ],
+        ],
+        ids=["prime_rl", "nemo_gym"],
+    )
+    def test_a_part_where_rewards_are_more_than_one(self, rows: Any, tmp_path: Path) -> None:
+        path = write_lines(tmp_path / "rollouts.jsonl", *rows)
+        (found,) = everything(path, component="x").values()
+        assert [one.traces[0].reward for one in found] == [0.5, None, None, None]
+        (whole,) = everything(path).values()
+        assert whole[0].traces[0].reward in (4.0, 7.0)
+
+    def test_a_part_that_no_reward_has(self, tmp_path: Path) -> None:
+        path = write_lines(tmp_path / "r.jsonl", legacy(reward={"a": 0.25, "b": 1}))
+        with pytest.raises(adapters.FormatError, match=r"a component 'c'; there are: 'a', 'b'"):
+            indexed(path, reward_key="a", component="c")
+        plain = write_lines(tmp_path / "plain.jsonl", legacy())
+        with pytest.raises(adapters.FormatError, match=r"a component 'a'; there are: none"):
+            indexed(plain, component="a")
+
 
 REASONING = {"type": "reasoning", "summary": []}
 CALL = {"type": "function_call", "call_id": "k", "name": "bash", "arguments": "{}"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import warnings
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 from advlib import adapters
 from advlib.adapters import schema
-from tests.adapters.made import GOOD, legacy, read, reported, rows, write_lines
+from tests.adapters.made import GOOD, legacy, nemo, read, reported, rows, write_lines
+
+SAMPLES = Path(str(resources.files("advlib.samples")))
 
 
 def prompts(path: Path, **options: Any) -> list[str]:
@@ -283,3 +286,30 @@ def test_progress_ends_at_the_total(tmp_path: Path) -> None:
     done = [step[0] for step in seen]
     assert done == sorted(done)
     assert len(done) > 6
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "arithmetic_results.jsonl",
+        "code_repair_traces.jsonl",
+        "orchard_rollouts.jsonl",
+        "orchard_rollouts_failures.jsonl",
+    ],
+)
+def test_a_line_that_was_repaired_is_the_same_row(tmp_path: Path, name: str) -> None:
+    """NaN in a field that nobody asked for changes no other, its task and its failures included."""
+    lines = (SAMPLES / name).read_text(encoding="utf-8").splitlines()
+    path = tmp_path / name
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    before = rows(path, details=True)
+    path.write_text("\n".join('{"odd": NaN, ' + line[1:] for line in lines) + "\n", "utf-8")
+    assert rows(path, details=True) == before
+
+
+def test_of_a_repaired_failure_the_mask_is_kept(tmp_path: Path) -> None:
+    failed = nemo(0, 0, 0.0, _ng_failure_class="judge_failed", score=float("nan"))
+    left_out = nemo(0, 1, 0.0, _ng_no_persist=True, score=float("nan"))
+    got = rows(write_lines(tmp_path / "r.jsonl", failed, left_out, nemo(0, 2, 1.0)))
+    assert [(row["task"], row["valid"]) for row in got] == [("0", False), ("0", False), ("0", True)]
+    assert [row["failure_kind"] for row in got] == ["judge_failed", None, None]

@@ -124,6 +124,21 @@ class TestWhatComesOut:
         assert lines
         assert (whole / "annotations.jsonl").read_bytes().startswith(lines)
 
+    def test_another_limit_goes_on_with_what_is_there(self, cli, episodes, tmp_path):
+        folder, names = tmp_path / "out", graded.mixed(episodes)
+        with graded.server(episodes, "rewards") as server:
+            words = ("grade", episodes, *graded.http(server), "-o", folder)
+            cli(*words, "--limit", 3)
+            first = set(server.counts)
+            assert 0 < len(first) <= 3
+            assert cli(*words).code == 0
+            before = graded.outputs(folder)
+            cli(*words, "--limit", 3)
+            cli(*words)
+            assert server.counts == dict.fromkeys(names, 1)
+        assert graded.outputs(folder) == before
+        assert recompute.verify([episodes], folder)["fallbacks"] == 0
+
     def test_a_folder_may_hold_what_is_made_of_it(self, cli, episodes, verdicts, tmp_path):
         runs = tmp_path / "runs"
         runs.mkdir()
@@ -240,7 +255,7 @@ class TestGoingOn:
         assert cli(*words).code == 0
         before = graded.outputs(folder)
         refused(cli(*words, "--f-min", 0.25), "f_min was 0.5 and is 0.25", "--restart")
-        refused(cli(*words, "--limit", 2), "limit was null and is 2")
+        refused(cli(*words, "--statistics", "candidates"), 'statistics was "traces"')
         assert graded.outputs(folder) == before
         assert cli(*words, "--max-concurrent", 1, "--timeout", 5).code == 0
         assert cli(*words, "--f-min", 0.25, "--restart").code == 0
@@ -589,10 +604,10 @@ class TestRefusals:
             (["-g", "replay:"], "wanted http or replay:FILE"),
             (["-g", "http", "--model", "m"], "--grader http needs --base-url"),
             (["-g", "http", "--base-url", "http://h/v1"], "--grader http needs --model"),
-            (["-g", "http", "--base-url", "ftp://h", "--model", "m"], "base_url must begin with"),
+            (["-g", "http", "--base-url", "ftp://h", "--model", "m"], "--base-url must begin"),
             (
                 ["-g", "http", "--base-url", f"http://u:{KEY}@h", "--model", "m"],
-                "base_url must hold no credentials",
+                "--base-url must hold no credentials",
             ),
             (["-g", "replay:absent.jsonl"], "absent.jsonl: No such file"),
             (["-g", "REPLAY", "--model", "m"], "--model is an option of --grader http"),
@@ -607,6 +622,11 @@ class TestRefusals:
             (["-g", "REPLAY", "--privileged", "x"], "wanted NAME=FILE"),
             (["-g", "REPLAY", "--privileged", "x=absent"], "absent: No such file"),
             (["-g", "REPLAY", "--format", "csv"], "--format 'csv' is not known"),
+            (["-g", "REPLAY", "--reward", "testz"], "a component 'testz'; there are: 'tests'"),
+            (
+                ["-g", "http", "--base-url", "http://h", "--model", "m", "--input-price", "1"],
+                "--input-price and --output-price must be given together",
+            ),
         ],
         ids=lambda words: " ".join(words)[-40:] if isinstance(words, list) else "",
     )

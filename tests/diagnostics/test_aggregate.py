@@ -159,6 +159,11 @@ class TestRules:
         assert group["std/reward"] == 0.0
         assert "std/x" not in group
 
+    def test_a_cell_that_is_alone_among_missing_ones_has_no_deviation(self):
+        a = found((0, 0, 1.0), (1, 0, None), x=[None, 2.0])
+        assert (a.metrics["mean/reward"], a.metrics["mean/x"]) == (1.0, 2.0)
+        assert not any(name.startswith("std/") for name in a.metrics)
+
     def test_what_was_expected_and_what_is_masked(self):
         a = aggregate(
             [0, 0, 1],

@@ -38,6 +38,8 @@ def document(**changes: Any) -> dict[str, Any]:
         "activation_gate": {
             "checks": [
                 {"metric": "offline_beff_ratio_tfidf_vs_loo_mean", "min": 1.03},
+                {"metric": "offline_beff_ratio_tfidf_vs_loo_mean_lower", "min": 0.0},
+                {"metric": "offline_beff_ratio_tfidf_vs_loo_mean_upper", "min": 0.0},
                 {"metric": "self_weight_max", "min": 0.0, "max": 0.0},
                 {"metric": "executed_rollouts_per_step", "min": 8, "max": 8},
                 {"metric": "executed_group_size_gs1", "min": 1, "max": 1},

@@ -15,10 +15,11 @@ import pytest
 from advlib import diagnostics
 from advlib.cli._experiment_page import page
 from advlib.experiments import Given, SpecError, _preflight, _training, read_record, run_experiment
-from advlib.experiments._folder import STAGES
+from advlib.experiments._folder import STAGES, load_params
 from advlib.experiments._lock import locked
 from advlib.experiments._setup import set_up
 from advlib.experiments._work import make_optimizer
+from advlib.trainer import evaluate
 from tests.experiments import made
 from tests.experiments.conftest import Run, run
 
@@ -88,7 +89,11 @@ class TestFinished:
     def test_the_gate_passes_on_the_mixture(self, finished: Run):
         gate = finished.record["gate"]
         assert gate["passed"]
-        assert gate["offline"]["tried"][0][1][0]["value"] >= 1.03
+        kernel = finished.record["calibration"]["kernels"]["tfidf"]
+        judged = [one["value"] for one in gate["offline"]["tried"][0][1]]
+        assert judged == [kernel["ratio"], *kernel["interval"]]
+        assert kernel["ratio"] >= 1.03
+        assert kernel["interval"][0] < kernel["ratio"] < kernel["interval"][1]
         assert {one["check"]["metric"] for one in gate["pilot"]["checks"]} == {
             "self_weight_max",
             "executed_rollouts_per_step",
@@ -126,6 +131,19 @@ class TestFinished:
             path = finished.folder / "evaluation" / f"{name}.jsonl"
             assert policy["accuracy"] == np.mean([row["score"] for row in rows(path)])
             assert policy["items_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def test_answers_are_the_greedy_ones(self, finished: Run):
+        setup = set_up(made.spec(), folder=finished.folder, given=made.tasks())
+        right = evaluate(
+            setup.policy,
+            load_params(finished.folder / "start/params.npz", setup.params),
+            setup.held_out,
+            tokenizer=setup.tokenizer,
+            max_prompt=24,
+            max_new=3,
+        )
+        found = rows(finished.folder / "evaluation/start.jsonl")
+        assert [row["response"] for row in found] == list(right.responses)
 
     def test_the_decision_is_that_of_the_items_averaged_over_the_seeds(self, finished: Run):
         def scores(arm: str) -> np.ndarray:
@@ -308,6 +326,13 @@ def test_what_is_not_scored_is_masked_counted_and_leaves_no_verdict(tmp_path):
     assert record["calibration"]["reasons"] == {"RuntimeError: the grader is down": lost}
     assert all(one["masked"] > 0 for one in arm_runs(record))
     assert record["decision"]["comparisons"] == []
+    for policy in record["evaluation"]["policies"]:
+        name = policy["policy"].replace("/", "-")
+        scores = [row["score"] for row in rows(tmp_path / f"run/evaluation/{name}.jsonl")]
+        known = [score for score in scores if score is not None]
+        assert policy["accuracy"] == pytest.approx(np.mean(known))
+        assert (policy["measured"], policy["not_measured"]) == (len(known), 60 - len(known))
+        assert 0 < len(known) < 60
     logged = rows(tmp_path / "run/arms/grpo/seed-0/metrics.jsonl")
     assert all(row["rewards"].count(None) == row["masked"] for row in logged)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from advlib.experiments import SpecError, check_spec, demo_spec, parse_spec, read_spec
 from advlib.experiments import _sources as sources
 from advlib.experiments import spec as spec_module
+from advlib.experiments._checking import expected_power, needed_items
 from advlib.experiments.reading import spec_hash, spec_json
 from tests.experiments import made
 
@@ -197,6 +199,22 @@ def test_an_impossible_design_is_refused_with_its_reason(changes, told):
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [
+        {"steps": 2},  # as many as the pilot
+        {"pilot__eval_items": 60},  # as many as are evaluated
+        {"calibration__tasks": 8},  # one batch
+        {"environment": {"kind": "templates", "num_held_out": 60, "num_train": 56}},
+        {"seeds": [2**32 - 1]},
+        {"sampling__temperature": 1e-3},
+        {"pilot__steps": 2, "calibration__rollouts": 2},
+    ],
+)
+def test_a_design_at_its_bounds_is_not_refused(changes):
+    assert made.spec(**changes)
+
+
+@pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"weights": {"gs1": 1, "ppo": -1}}, "weights name 'ppo'"),
@@ -238,6 +256,36 @@ class TestPower:
         for discordance, chance in ((0.1, "0.2%"), (0.15, "1.0%"), (0.2, "2.3%")):
             told = self.source(decision_rule__expected={"discordance": discordance})
             assert f"in {chance} of runs" in told
+
+    def test_every_criterion_makes_the_intervals_wider(self):
+        one = made.document()["decision_rule"]["criteria"][0]
+        told = self.source(decision_rule__criteria=[one, {**one, "id": "second"}])
+        half = (2 * math.log(2 * 2 / 0.05) / 1319) ** 0.5
+        assert f"±{half:.4f}" in told
+        assert "criterion 'second'" in told
+
+    def test_the_unit_of_the_scores_does_not_matter(self):
+        narrow, wide = (
+            made.spec(
+                decision_rule__criteria=[
+                    {
+                        "id": "primary",
+                        "weights": {"gs1": 1, "grpo": -1},
+                        "margin": -0.05 * reach,
+                        "bounds": [1 - reach, 1],
+                    }
+                ],
+                decision_rule__expected={"difference": 0.01 * reach, "discordance": 0.2},
+                eval={"n_examples": 2000},
+            )
+            for reach in (1, 2)
+        )
+        one, two = (expected_power(s.decision_rule.criteria[0], s) for s in (narrow, wide))
+        assert tuple(one) == pytest.approx(tuple(two))
+        assert 0.1 < one.validated < 0.9
+        assert needed_items(narrow.decision_rule.criteria[0], narrow) == needed_items(
+            wide.decision_rule.criteria[0], wide
+        )
 
     def test_it_runs_where_low_power_is_accepted(self):
         assert made.spec(eval={"n_examples": 1319}).accept_low_power

@@ -110,6 +110,34 @@ class TestMetrics:
         assert kernel_arm(spec).name == "gs1_tfidf_g1"
         assert [check_of(bound) for bound in spec.activation_gate.checks] == list(GS1_CHECKS)
 
+    def test_a_role_that_is_an_arms_name_is_that_arms(self):
+        arms = made.document()["arms"]
+        arms[0]["name"], arms[1]["name"] = "gs1", "kernel"
+        planned = planned_metrics(made.spec(arms=arms, **between("kernel", "gs1")))
+        assert planned["executed_group_size_gs1"] == 4
+        assert planned["executed_group_size_kernel"] == 1
+        assert planned["executed_group_size_grpo"] == 4
+
+    def test_of_two_arms_with_groups_none_has_the_role(self):
+        arms = made.document()["arms"]
+        pairs = {**arms[0], "name": "pairs", "group_size": 2, "groups_per_batch": 4}
+        arms[0]["name"] = "fours"
+        planned = planned_metrics(made.spec(arms=[*arms, pairs], **between("gs1", "fours")))
+        sizes = {name: v for name, v in planned.items() if name.startswith("executed_group_size_")}
+        assert sizes == {
+            "executed_group_size_gs1": 1,
+            "executed_group_size_fours": 4,
+            "executed_group_size_pairs": 2,
+        }
+
+
+def between(treatment: str, baseline: str) -> dict[str, object]:
+    """Changes of a spec: a criterion of these two arms, and a gate that asks of no role."""
+    return {
+        "decision_rule__criteria": [{"id": "primary", "weights": {treatment: 1, baseline: -1}}],
+        "activation_gate": {"checks": [{"metric": "self_weight_max", "max": 0.0}]},
+    }
+
 
 class TestConclude:
     def test_the_decision_is_the_verdict_where_everything_passed(self):
@@ -184,6 +212,23 @@ class TestDecide:
         decision = decide(self.rule, {"gs1": scores(1, chance), "grpo": scores(2, 0.62)})
         assert decision.verdict == verdict
         assert f"so {verdict}" in told_decision(self.rule, decision)
+
+    def test_margin_and_alpha_are_the_rules(self):
+        one, other = scores(1, 0.62, count=20_000), scores(2, 0.62, count=20_000)
+        for margin, alpha, verdict in (
+            (-0.05, 0.05, "validated"),
+            (0.0, 0.05, "inconclusive"),
+            (0.05, 0.3, "failed"),
+        ):
+            criterion = {"id": "primary", "weights": {"gs1": 1, "grpo": -1}, "margin": margin}
+            rule = made.spec(
+                decision_rule__criteria=[criterion], decision_rule__alpha=alpha
+            ).decision_rule
+            decision = decide(rule, {"gs1": one, "grpo": other})
+            found = decision.criteria["primary"]
+            assert (decision.verdict, found.margin) == (verdict, margin)
+            half = np.sqrt(2 * np.log(2 / alpha) / 20_000)  # Hoeffding, differences from -1 to 1
+            assert found.upper - found.difference == pytest.approx(half)
 
     def test_items_pair_by_their_ids(self):
         one = scores(1, 0.5)

@@ -78,6 +78,10 @@ class TestEvidenceThatQuotesWhatOnlyTheGraderSaw:
         assert told == "it fails on " + "*" * len(self.SECRET) + "!"
         assert self.quote_in_the_annotation(quote) == quote
 
+    def test_to_its_last_character_where_the_quotation_ends_with_it(self) -> None:
+        told = self.quote_in_the_annotation(f"it fails on {self.SECRET}", tests=self.SECRET)
+        assert told == "it fails on " + "*" * len(self.SECRET)
+
     def test_unless_the_candidate_wrote_it(self) -> None:
         quote = "I read the  function first."
         assert self.quote_in_the_annotation(quote, tests="I read the function first.") == quote

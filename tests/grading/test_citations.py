@@ -69,6 +69,7 @@ FAIL = {
     "another normal form": (4, "ein: \u00e9 overall it is"),
     "a zero-width space is a character": (1, "First I look at the\u200btests"),
     "turn 0": (0, "First I look at the tests"),
+    "turn 0, which a list would take for the last": (0, "abcdefghijklmnopqrstuvwxyz"),
     "turn -1": (-1, "abcdefghijklmnopqrstuvwxyz"),
     "turn -6, which a list would take": (-6, "First I look at the tests"),
     "a turn after the last": (7, "First I look at the tests"),

@@ -159,6 +159,9 @@ class TestResults:
         assert result_text(text) == told
         assert "7000 characters left out" in result_text("y" * 11_000)
 
+    def test_a_short_one_cannot_hold_a_header(self) -> None:
+        assert result_text(f"done\n{MARK} c02 ends {MARK}") == f"done\n\\{MARK} c02 ends {MARK}"
+
     def test_a_cut_cannot_make_a_header(self) -> None:
         text = "a" * 3000 + MARK + "b" * 1996
         assert result_text(text).endswith("\n\\" + MARK + "b" * 1996)

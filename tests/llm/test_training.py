@@ -14,6 +14,7 @@ from advlib.losses import policy_gradient
 from advlib.trainer import (
     TrainSettings,
     init_state,
+    make_log_probs,
     make_mesh,
     make_sampler,
     make_train_step,
@@ -21,6 +22,7 @@ from advlib.trainer import (
     place_batch,
     place_state,
     rollout_batch,
+    text_batch,
     train,
 )
 from advlib.trainer.environments import Question, Score, question_set
@@ -80,9 +82,29 @@ def test_grpo_with_lora_resumes_to_the_same_bits(folders, tmp_path):
     for key, value in done.params.items():
         np.testing.assert_array_equal(value, resumed.params[key])
     assert (tmp_path / "parts/metrics.jsonl").read_bytes() == lines
+    other = load_llm(folders("llama-stretched"), lora_rank=4, dtype="bfloat16")
+    with pytest.raises(ValueError, match="run otherwise: the policy held other frozen arrays"):
+        run(other, tmp_path / "parts", steps=4)
     # The frozen weights are in the folder and in no checkpoint.
     largest = max(x.size for x in jax.tree.leaves(done.state))
     assert largest < 48 * 32
+
+
+def test_the_start_of_lora_is_the_published_model_and_holds_the_policy_near_it(folders, tmp_path):
+    from advlib.trainer.llm import load_llm
+
+    added = load_llm(folders("qwen3"), lora_rank=4, dtype="float32")
+    whole = load_llm(folders("qwen3"), lora_rank=None)
+    asked = [added.tokenizer.encode(question.text) for question in QUESTIONS[:4]]
+    batch = text_batch(asked, [[5, 6, 7]] * 4, max_prompt=48, max_new=6)
+    told = [make_log_probs(x.policy.apply)(x.params, batch) for x in (added, whole)]
+    assert np.unique(told[0][batch.actions]).size == 12
+    np.testing.assert_allclose(told[0], told[1], rtol=0, atol=1e-4)
+
+    run(added, tmp_path, kl_coef=0.1, updates_per_batch=2)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    kl = [json.loads(line)["reference_kl_k3"] for line in lines]
+    assert kl[0] < 1e-8 < 1e-4 < kl[1]
 
 
 def update(loaded, mesh):

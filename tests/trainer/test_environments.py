@@ -114,6 +114,7 @@ class TestNumbers:
             ("#### $5.50", Fraction(11, 2)),
             ("#### -3", -3),
             ("#### −3", -3),
+            ("#### 7\nno, that was wrong\n#### 8", 8),
             (r"so \boxed{12} it is, not 13", 12),
             (r"\boxed{\frac{3}{4}}", Fraction(3, 4)),
             (r"\boxed{3/4}", Fraction(3, 4)),
@@ -191,6 +192,12 @@ class TestJsonLines:
         with pytest.raises(ValueError, match=told):
             jsonl_tasks(path)
 
+    def test_a_byte_order_mark_is_passed_over(self, tmp_path):
+        path = tmp_path / "made.jsonl"
+        line = b'{"question": "x", "answer": "#### 5"}\r\n'
+        path.write_bytes(b"\xef\xbb\xbf" + line + line)
+        assert [q.answer for q in jsonl_tasks(path).questions] == [5, 5]
+
     def test_an_empty_file_and_a_bad_wording(self, tmp_path):
         with pytest.raises(ValueError, match="holds no question"):
             jsonl_tasks(self.write(tmp_path / "empty.jsonl"))
@@ -240,7 +247,15 @@ class TestReasoningGym:
 
     def test_the_mixture_has_its_weights(self, gym_tasks):
         kinds = [question.kind for question in gym_tasks.train.prompts(range(60))]
-        assert 30 < kinds.count("chain_sum") < 58
+        assert 36 < kinds.count("chain_sum") < 55  # three quarters of 60, within three deviations
+        turned = reasoning_gym_tasks(
+            ["chain_sum", "leg_counting"],
+            weights={"leg_counting": 9},
+            num_train=60,
+            num_held_out=20,
+        )
+        kinds = [question.kind for question in turned.train.prompts(range(60))]
+        assert 0 < kinds.count("chain_sum") < 14
 
     def test_the_data_set_scores_its_own_answers(self, gym_tasks):
         questions = gym_tasks.train.prompts(range(20))
@@ -256,6 +271,18 @@ class TestReasoningGym:
             reasoning_gym_tasks({"chain_sum": {"foo": 1}})
         with pytest.raises(ValueError, match="weights name 'other'"):
             reasoning_gym_tasks("chain_sum", weights={"other": 1.0})
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            ({"num_train": 0}, "num_train must be at least 1; got 0"),
+            ({"num_held_out": 2.5}, "num_held_out must be an integer; got 2.5"),
+            ({"weights": {"chain_sum": "a"}}, r"weights\['chain_sum'\] must be a number; got str"),
+        ],
+    )
+    def test_numbers_that_are_not_possible(self, gym_tasks, options, told):
+        with pytest.raises((TypeError, ValueError), match=told):
+            reasoning_gym_tasks("chain_sum", **options)
 
 
 def test_too_few_different_questions_are_told():

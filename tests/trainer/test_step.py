@@ -332,6 +332,12 @@ def test_an_update_out_of_bounds_is_not_applied(
     jax.tree.map(np.testing.assert_array_equal, state, before)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_limit_beyond_single_precision_is_none(tree: Any, batch: Batch) -> None:
+    _, told = updated(tree, batch, loss_limit=1e300, disagreement_limit=1e300)
+    assert float(told.applied) == 1
+
+
 def test_without_a_trained_token_nothing_moves(tree: Any, batch: Batch) -> None:
     state, told = updated(tree, batch._replace(actions=np.zeros_like(batch.actions)))
     np.testing.assert_array_equal(flat(state.params), flat(tree))
@@ -420,6 +426,23 @@ def test_the_state_that_goes_in_is_reused(tree: Any, batch: Batch) -> None:
     step = trainer.make_train_step(apply, DESCENT, losses.policy_gradient, forbidden=(0,))
     step(trainer.init_state(copied, DESCENT), batch)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(copied))
+
+
+def one_number(*arrays: Any) -> Any:
+    return jnp.sum(arrays[0])
+
+
+def test_a_loss_gives_each_token_its_own(tree: Any, batch: Batch) -> None:
+    """One number, added to the other term, would be spread over all tokens without a word."""
+    beside = referred(batch)
+    for name in ("loss", "kl"):
+        message = rf"{name} must return a value for each token, \(4, 5\); got \(\)"
+        with pytest.raises(ValueError, match=message):
+            updated(tree, beside, kl_coef=0.1, **{name: one_number})
+        with pytest.raises(TypeError, match=f"{name} must be a function .*; got 'k3'"):
+            updated(tree, beside, kl_coef=0.1, **{name: "k3"})
+    with pytest.raises(ValueError, match="kl_coef must be finite; got inf"):
+        updated(tree, beside, kl_coef=np.inf)
 
 
 @pytest.mark.parametrize(

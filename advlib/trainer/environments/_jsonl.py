@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Iterator
 from fractions import Fraction
@@ -71,6 +72,7 @@ def _questions(
     before, after = frame
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
+            line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if not line.strip():
                 continue
             where = f"{path}:{number}"

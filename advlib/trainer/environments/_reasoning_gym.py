@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from advlib.trainer._options import needed
+from advlib import _checks
+from advlib.trainer._options import count, needed
 from advlib.trainer.environments._protocol import Question, question_set
 from advlib.trainer.environments._split import Split, divide
 from advlib.trainer.environments._wording import around
@@ -39,7 +40,8 @@ def reasoning_gym_tasks(
 
     Raises:
         ImportError: reasoning-gym is not installed.
-        ValueError: an unknown name or setting, or too few different questions.
+        TypeError, ValueError: an unknown name or setting, a number out of range, or too few
+            different questions.
     """
     gym = needed("reasoning_gym", "a reasoning-gym environment", "tasks")
     composite = needed("reasoning_gym.composite", "a reasoning-gym environment", "tasks")
@@ -52,12 +54,16 @@ def reasoning_gym_tasks(
     for name in weights or {}:
         if name not in settings:
             raise ValueError(f"weights name {name!r}, which is not among the data sets")
+    shares = {
+        name: _checks.number(f"weights[{name!r}]", weight, 0.0)
+        for name, weight in (weights or {}).items()
+    }
     before, after = around(wording)
+    count("num_train", num_train, 1)
+    count("num_held_out", num_held_out, 1)
     size = 100 * (num_train + num_held_out) + 10_000  # drawn on demand; only the ones used cost
     specs = [
-        composite.DatasetSpec(
-            name=name, weight=float((weights or {}).get(name, 1.0)), config=dict(config)
-        )
+        composite.DatasetSpec(name=name, weight=shares.get(name, 1.0), config=dict(config))
         for name, config in settings.items()
     ]
     try:
