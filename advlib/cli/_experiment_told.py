@@ -25,9 +25,9 @@ def show(record: Record, folder: str) -> None:
         out.print(_show.table(*_narrow(accuracy_heads(record), rows)))
         out.print()
         out.print(_show.table(SHORT, list(_short(record)), text=(0, 4)))
-        others = len(record["decision"]["comparisons"]) - len(main_pairs(record))
-        if others:
-            out.print(f"and {count(others, 'other pair')}, in the report", style="dim")
+        left_out = len(record["decision"]["comparisons"]) - len(main_pairs(record))
+        if left_out:
+            out.print(f"and {count(left_out, 'other pair')}, in the report", style="dim")
         out.print()
     judged = list(gate(record))
     if judged:

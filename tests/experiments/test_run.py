@@ -15,8 +15,9 @@ import pytest
 from advlib import diagnostics
 from advlib.cli._experiment_page import page
 from advlib.experiments import Given, SpecError, _preflight, _training, read_record, run_experiment
-from advlib.experiments._folder import STAGES, load_params
+from advlib.experiments._folder import STAGES
 from advlib.experiments._lock import locked
+from advlib.experiments._params import load_params
 from advlib.experiments._setup import set_up
 from advlib.experiments._work import make_optimizer
 from advlib.trainer import evaluate
@@ -134,9 +135,10 @@ class TestFinished:
 
     def test_answers_are_the_greedy_ones(self, finished: Run):
         setup = set_up(made.spec(), folder=finished.folder, given=made.tasks())
+        path, digest = finished.folder / "start/params.npz", finished.record["start"]
         right = evaluate(
             setup.policy,
-            load_params(finished.folder / "start/params.npz", setup.params),
+            load_params(path, setup.params, sha256=digest["params_sha256"]),
             setup.held_out,
             tokenizer=setup.tokenizer,
             max_prompt=24,

@@ -13,7 +13,7 @@ import pytest
 from advlib.experiments import SpecError, check_spec, demo_spec, parse_spec, read_spec
 from advlib.experiments import _sources as sources
 from advlib.experiments import spec as spec_module
-from advlib.experiments._checking import expected_power, needed_items
+from advlib.experiments._power import expected_power, needed_items
 from advlib.experiments.reading import spec_hash, spec_json
 from tests.experiments import made
 
@@ -181,7 +181,7 @@ REFUSED = [
     ({"compute": {"dtype": "float8"}}, "Invalid enum value 'float8' at `$.compute.dtype`"),
     ({"compute": {"disagreement_limit": 0}}, "compute.disagreement_limit must be above 0; got 0"),
     ({"policy": {"kind": "folder"}}, "missing required field `path` at `$.policy`"),
-    ({"policy": {"kind": "folder", "path": "a", "lora_rank": 0}}, "lora_rank must be at least 1"),
+    ({"policy": {"kind": "folder", "path": "a", "lora_rank": 0}}, "lora_rank must be from 1"),
     (
         {
             "policy": {"kind": "folder", "path": "a"},
