@@ -9,8 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from advlib.cli import _experiment_plots, _experiment_told, _html
-from advlib.experiments._folder import read_json
+from advlib.cli import _experiment_plots, _experiment_times, _experiment_told, _html
+from advlib.experiments._folder import read_times
 
 GOOD = {"validated": "gate passed", "failed": "gate failed"}
 
@@ -24,15 +24,15 @@ def page(record: Mapping[str, Any], folder: Path) -> str:
     """
     told = _experiment_told
     plots = list(_experiment_plots.plots(record, folder))
-    timing = folder / "timing.json"
-    times = read_json(timing) if timing.exists() else {}
+    times = read_times(folder)
     heads, kinds = told.kinds(record)
+    split = list(_experiment_times.rows(record, folder))
     return _html.page(
         "experiment.html",
         record["title"],
         heading=escape(record["title"]),
         verdict=_html.callout(
-            [f"Verdict: {record['verdict']}.", record["reason"]],
+            told.verdict(record),
             GOOD.get(record["verdict"], "advice"),
         ),
         summary=_html.bullets("Beside the verdict", told.beside(record)),
@@ -64,6 +64,7 @@ def page(record: Mapping[str, Any], folder: Path) -> str:
         + _html.table(
             "Forced tests of the kernel", told.FORCED, list(told.forced(record)), text=(0, 1, 4)
         ),
+        times=_html.table("Time of a step", _experiment_times.HEADS, split, text=(0,)),
         facts=_html.facts(told.facts(record, times)),
         revisions=_html.folded("Versions and devices", _html.facts(told.revisions(record))),
         spec=_html.folded(

@@ -10,14 +10,19 @@ from typing import Any
 import numpy as np
 
 from advlib.cli import _svg
+from advlib.cli._experiment_told import main_pairs
 from advlib.cli._html import Plot
 from advlib.cli._show import number
 from advlib.experiments._folder import read_lines
 
 WINDOW = 10  # steps that a point of a curve is the mean of
+COLOURS, DASHES = 6, ("", " dashed", " dotted")  # of the page's style sheet
+MOST_BANDS = 4  # more of them hide each other
 CURVES = (
     ("reward", "Mean reward of a step", "reward"),
+    ("mean_abs_shift", "Distance of the baseline from the mean of the others", "reward"),
     ("zero_advantage_share", "Rollouts whose advantage is zero", "share"),
+    ("reference_kl_k3", "Divergence from the starting policy", "nats a token"),
     ("entropy", "Entropy of the policy", "nats a token"),
     ("grad_norm", "Norm of the gradient", "norm"),
     ("ess", "Effective number of neighbours of the kernel", "neighbours"),
@@ -32,19 +37,13 @@ OF_A_KERNEL = ("ess", "residual_ratio")
 def plots(record: Mapping[str, Any], folder: Path) -> Iterator[Plot]:
     """Every plot of a run."""
     yield differences(record)
-    logs = {
-        arm["name"]: [
-            _steps(folder / "arms" / arm["name"] / f"seed-{run['seed']}" / "metrics.jsonl")
-            for run in arm["runs"]
-        ]
-        for arm in record["arms"]
-    }
+    logs = {arm["name"]: list(_logs(record, arm, folder)) for arm in record["arms"]}
     single = {arm["name"] for arm in record["arms"] if arm["group_size"] == 1}
     for metric, title, unit in CURVES:
         shown = single if metric in OF_A_KERNEL else logs.keys()
         runs = {arm: log if arm in shown else [] for arm, log in logs.items()}
         yield curve(metric, title, unit, runs)
-    yield _warm_start(folder)
+    yield _warm_start(record, folder)
 
 
 def curve(
@@ -59,24 +58,26 @@ def curve(
             series[arm] = np.array([run[:shortest] for run in values])
     if not series:
         return Plot(title, None, "no arm has logged it")
-    every = [value for runs in series.values() for value in runs.ravel().tolist()]
+    banded = len(series) <= MOST_BANDS and max(map(len, series.values())) > 1
+    shown = [runs if banded else runs.mean(0) for runs in series.values()]
+    every = [value for values in shown for value in values.ravel().tolist()]
     level = RULES.get(metric)
     longest = max(runs.shape[1] for runs in series.values())
     frame = _svg.frame((1, longest), _svg.padded([*every, *([] if level is None else [level])]))
     parts = [_svg.axes(frame, "step", unit)]
     if level is not None:
         parts.append(_svg.rule(frame, level))
-    styles = {arm: f"s{nth % 6}" for nth, arm in enumerate(logs)}
+    styles = {arm: _style(nth) for nth, arm in enumerate(logs)}
     for arm, drawn in series.items():
         steps = range(1, drawn.shape[1] + 1)
         low, high, middle = drawn.min(0), drawn.max(0), drawn.mean(0)
-        if len(drawn) > 1 and np.isfinite(drawn).all():
+        if banded and len(drawn) > 1 and np.isfinite(drawn).all():
             rows = zip(steps, low.tolist(), high.tolist(), strict=True)
             parts.append(_svg.band(frame, rows, styles[arm]))
         parts.append(_svg.line(frame, zip(steps, middle.tolist(), strict=True), styles[arm]))
     told = f"Means over {WINDOW} steps"
     if max(len(runs) for runs in series.values()) > 1:
-        told += " and over the seeds; the band spans the seeds"
+        told += " and over the seeds" + ("; the band spans the seeds" if banded else "")
     legend = tuple((styles[arm], arm) for arm in series)
     return Plot(title, _svg.chart(parts, title), f"{told}.", legend)
 
@@ -85,9 +86,11 @@ def differences(record: Mapping[str, Any]) -> Plot:
     """Differences of accuracy with their intervals, one column a pair of policies."""
     title = "Differences of accuracy"
     decision = record["decision"]
-    compared = [] if decision is None else decision["comparisons"]
-    if not compared:
+    if decision is None or not decision["comparisons"]:
         return Plot(title, None, "nothing was evaluated, or an item was not scored")
+    compared = main_pairs(record)
+    others = len(decision["comparisons"]) - len(compared)
+    left_out = f" {others} other pairs stand in the table." if others else ""
     values = [0.0]
     for one in compared:
         values += [one["decision"]["lower"], one["decision"]["upper"], *one["seeds"]]
@@ -108,16 +111,19 @@ def differences(record: Mapping[str, Any]) -> Plot:
     pairs = ", ".join(
         f"{nth + 1}: {one['treatment']} - {one['baseline']}" for nth, one in enumerate(compared)
     )
-    told = f"{pairs}. The margin of the decision is {', '.join(map(number, sorted(margins)))}."
+    margin = ", ".join(map(number, sorted(margins)))
+    told = f"{pairs}. The margin of the decision is {margin}.{left_out}"
     legend = (("s0", "Hoeffding, the rule"), ("s1", "betting, beside it"), ("s2", "each seed"))
     return Plot(title, _svg.chart(parts, title), told, legend)
 
 
-def _warm_start(folder: Path) -> Plot:
+def _warm_start(record: Mapping[str, Any], folder: Path) -> Plot:
     title = "Warm start"
+    wanted = record["spec"]["warm_start"] is not None
+    told_none = "it is not recorded yet" if wanted else "the policy began as it was given"
     steps = _steps(folder / "start" / "warm-start.jsonl")
     if not steps:
-        return Plot(title, None, "the policy began as it was given")
+        return Plot(title, None, told_none)
     losses = _smooth([step["loss"] for step in steps], 10).tolist()
     frame = _svg.frame((1, len(losses)), _svg.padded([0.0, *losses]))
     parts = [
@@ -139,10 +145,26 @@ def _smooth(values: Iterable[float], window: int = WINDOW) -> np.ndarray:
     return np.where(counts > 0, sums / np.maximum(counts, 1), math.nan)
 
 
-def _steps(path: Path) -> list[dict[str, Any]]:
+def _logs(
+    record: Mapping[str, Any], arm: Mapping[str, Any], folder: Path
+) -> Iterator[list[dict[str, Any]]]:
+    """The steps of an arm at each seed, those of one under way too."""
+    known = {run["seed"]: run.get("metrics_sha256") for run in arm["runs"]}
+    for seed in record["spec"]["seeds"]:
+        path = folder / "arms" / arm["name"] / f"seed-{seed}" / "metrics.jsonl"
+        steps = _steps(path, known.get(seed))
+        if steps:
+            yield steps
+
+
+def _style(nth: int) -> str:
+    return f"s{nth % COLOURS}{DASHES[nth // COLOURS % len(DASHES)]}"
+
+
+def _steps(path: Path, sha256: str | None = None) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    return read_lines(path)
+    return read_lines(path, sha256=sha256)
 
 
 def _float(value: Any) -> float:

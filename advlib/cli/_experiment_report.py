@@ -10,12 +10,15 @@ from typing import Any
 from advlib.cli import _output, _show
 from advlib.cli._errors import Refusal
 
-RECORD = "record.json"
+RECORD, SPEC, STAGES = "record.json", "spec.json", "stages"
 
 
 def is_run(path: str) -> bool:
-    """Whether a path is a folder with the record of an experiment."""
-    return os.path.isfile(os.path.join(path, RECORD))
+    """Whether a path is the folder of an experiment, one that has ended or one under way."""
+    under_way = os.path.isfile(os.path.join(path, SPEC)) and os.path.isdir(
+        os.path.join(path, STAGES)
+    )
+    return under_way or os.path.isfile(os.path.join(path, RECORD))
 
 
 def report(

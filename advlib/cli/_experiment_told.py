@@ -12,6 +12,9 @@ from advlib.cli import _show, _told
 from advlib.cli._show import count, number
 
 Record = Mapping[str, Any]
+UNFINISHED = "unfinished"
+MOST_SEEDS, MOST_PAIRS, MOST_TOLD = 4, 15, 5  # that a terminal and a plot have room for
+ALONE = ("start", "preflight", "forced", "calibration", "pilot")  # stages of one part
 
 
 def show(record: Record, folder: str) -> None:
@@ -19,19 +22,38 @@ def show(record: Record, folder: str) -> None:
     out = _show.console()
     rows = list(accuracies(record))
     if rows:
-        out.print(_show.table(accuracy_heads(record), rows))
+        out.print(_show.table(*_narrow(accuracy_heads(record), rows)))
         out.print()
         out.print(_show.table(SHORT, list(_short(record)), text=(0, 4)))
+        left_out = len(record["decision"]["comparisons"]) - len(main_pairs(record))
+        if left_out:
+            out.print(f"and {count(left_out, 'other pair')}, in the report", style="dim")
         out.print()
     judged = list(gate(record))
     if judged:
         out.print(_show.table(GATED, judged, text=(0, 1, 3)))
         out.print()
-    out.print(Text(f"Verdict: {record['verdict']}.", style="bold"))
-    out.print(Text(_show.plain(record["reason"])))
-    for sentence in beside(record):
+    first, *others = verdict(record)
+    out.print(Text(first, style="bold"))
+    for sentence in (*others, *beside(record)):
         out.print(Text(_show.plain(sentence)))
-    out.print(Text(f"record and report in {_show.plain(folder)}", style="dim"))
+    if record["stopped_at"] != UNFINISHED:
+        out.print(Text(f"record and report in {_show.plain(folder)}", style="dim"))
+
+
+def verdict(record: Record) -> list[str]:
+    """How an experiment ended, or how far it has come."""
+    if record["stopped_at"] != UNFINISHED:
+        return [f"Verdict: {record['verdict']}.", record["reason"]]
+    runs = len(record["arms"]) * len(record["spec"]["seeds"])
+    scored = [] if record["evaluation"] is None else record["evaluation"]["policies"]
+    done = [name for name in ALONE if record[name] is not None]
+    done.append(f"{sum(len(arm['runs']) for arm in record['arms'])} of {runs} arms")
+    done.append(f"{len(scored)} of {runs + 1} evaluations")
+    return [
+        "No verdict yet: the run has not ended.",
+        f"Recorded so far: {', '.join(done)}. With --resume it goes on.",
+    ]
 
 
 def accuracy_heads(record: Record) -> tuple[str, ...]:
@@ -89,8 +111,43 @@ SHORT = ("difference", "seen", "Hoeffding", "betting", "against 0")
 
 def _short(record: Record) -> Iterator[tuple[str, ...]]:
     """The same in as many columns as a terminal has room for."""
-    for name, seen, hoeffding, _, betting, _, against in comparisons(record, digits=3):
-        yield name, seen, hoeffding, betting, against
+    shown = main_pairs(record)
+    rows = comparisons(record, digits=3)
+    for one, row in zip(record["decision"]["comparisons"], rows, strict=True):
+        if one in shown:
+            name, seen, hoeffding, _, betting, _, against = row
+            yield name, seen, hoeffding, betting, against
+
+
+def main_pairs(record: Record) -> list[Mapping[str, Any]]:
+    """The comparisons; of very many those with the start, and those that are decided."""
+    every: list[Mapping[str, Any]] = record["decision"]["comparisons"]
+    if len(every) <= MOST_PAIRS:
+        return every
+    decided = [set(one["weights"]) for one in record["spec"]["decision_rule"]["criteria"]]
+    return [
+        one
+        for one in every
+        if one["baseline"] == "start" or {one["treatment"], one["baseline"]} in decided
+    ]
+
+
+def _narrow(
+    heads: tuple[str, ...], rows: list[tuple[str, ...]]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Of many seeds the lowest and the highest, so that no number is broken."""
+    last = len(heads) - 3
+    if last - 1 <= MOST_SEEDS:
+        return heads, rows
+
+    def ends(row: tuple[str, ...]) -> tuple[str, str]:
+        known = sorted((cell for cell in row[1:last] if cell != "-"), key=float)
+        return (known[0], known[-1]) if known else ("-", "-")
+
+    return (
+        (heads[0], "lowest", "highest", *heads[last:]),
+        [(row[0], *ends(row), *row[last:]) for row in rows],
+    )
 
 
 DECIDED = ("criterion", "difference", "seen", "lower", "upper", "margin", "items", "verdict")
@@ -217,7 +274,7 @@ def beside(record: Record) -> Iterator[str]:
             for one in decision["comparisons"]
             if one["baseline"] == "start"
         ]
-        if ahead:
+        if 0 < len(ahead) <= MOST_TOLD:  # more of them are a table, and stand in one
             yield f"Against the start: {'; '.join(ahead)}."
     for name, power in record["power"].items():
         expected = power["expected"]

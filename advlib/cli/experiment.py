@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 STOPPED = 3
 DEMO = "demo"
+NO_MEMORY = (
+    "not enough memory; less is taken with more compute.micro_batches, a smaller eval.batch_size, "
+    "policy.remat"
+)
 
 
 def experiment(
@@ -39,7 +43,7 @@ def experiment(
 
     wanted, folder = _spec(spec, seed)
     if check:
-        _expectations(wanted)
+        _expectations(wanted, folder, as_json=as_json, quiet=quiet)
         return
     if output is None:
         raise typer.BadParameter("--output DIR is needed, unless --check is given")
@@ -58,7 +62,7 @@ def _spec(name: str, seed: int | None) -> tuple[Spec, Path]:
     from advlib.experiments import SpecError, demo_spec, read_spec
 
     try:
-        if name == DEMO and not Path(DEMO).exists():
+        if name == DEMO and not Path(DEMO).is_file():  # a run of it may be in a folder demo
             return demo_spec(seed=seed or 0), Path()
         if seed is not None:
             raise Refusal("--seed is for the demo; a spec has its own seeds")
@@ -68,6 +72,7 @@ def _spec(name: str, seed: int | None) -> tuple[Spec, Path]:
 
 
 def _run(wanted: Spec, output: Path, folder: Path, *, resume: bool, quiet: bool) -> dict[str, Any]:
+    from jax.errors import JaxRuntimeError
     from rich.text import Text
 
     from advlib.cli import _show
@@ -91,6 +96,14 @@ def _run(wanted: Spec, output: Path, folder: Path, *, resume: bool, quiet: bool)
         )
     except (SpecError, ImportError) as error:
         raise Refusal(str(error)) from error
+    except (MemoryError, JaxRuntimeError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise Refusal(
+            f"{NO_MEMORY}: {str(error).partition(chr(10))[0] or 'no more is given'}"
+        ) from error
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(f"interrupted; --resume goes on with {output}") from stop
 
 
 def write_page(record: dict[str, Any], folder: Path) -> None:
@@ -107,30 +120,37 @@ def write_page(record: dict[str, Any], folder: Path) -> None:
     _output.write_text(str(folder / "report.html"), text)
 
 
-def _expectations(wanted: Spec) -> None:
+def _expectations(wanted: Spec, folder: Path, *, as_json: bool, quiet: bool) -> None:
     from advlib.cli import _show
     from advlib.cli._show import number
-    from advlib.experiments._checking import expected_power, needed_items
+    from advlib.experiments._record import expectations
+    from advlib.experiments._setup import missing
 
+    absent, power = missing(wanted, folder), expectations(wanted)
+    if as_json:
+        _show.print_json({"missing": absent, "power": power})
+        return
+    if quiet:
+        return
     heads = ("criterion", "items", "interval", "validated", "failed", "open", "items to validate")
-    rows = []
-    for criterion in wanted.decision_rule.criteria:
-        power, needed = expected_power(criterion, wanted), needed_items(criterion, wanted)
-        rows.append(
-            (
-                criterion.id,
-                f"{wanted.eval.n_examples:,}",
-                f"±{power.half_width:.4f}",
-                f"{power.validated:.1%}",
-                f"{power.failed:.1%}",
-                f"{power.inconclusive:.1%}",
-                "never" if needed is None else f"{needed:,}",
-            )
+    rows = [
+        (
+            name,
+            f"{wanted.eval.n_examples:,}",
+            f"±{one['half_width']:.4f}",
+            f"{one['validated']:.1%}",
+            f"{one['failed']:.1%}",
+            f"{one['inconclusive']:.1%}",
+            "never" if one["needed_items"] is None else f"{one['needed_items']:,}",
         )
+        for name, one in power.items()
+    ]
     out = _show.console()
     out.print(_show.table(heads, rows))
     expected = wanted.decision_rule.expected
     out.print(
         f"for a true difference of {number(expected.difference)} and discordance "
-        f"{number(expected.discordance)}; the spec can be run"
+        f"{number(expected.discordance)}; "
+        + (f"not there yet: {', '.join(absent)}" if absent else "the spec can be run"),
+        markup=False,
     )

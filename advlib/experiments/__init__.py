@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from advlib.experiments._policies import Given
+from advlib.experiments._record import read_record
 from advlib.experiments.gate import OfflineGate, Tried, offline_gate
 from advlib.experiments.reading import SpecError, check_spec, demo_spec, parse_spec, read_spec
-from advlib.experiments.run import read_record, run_experiment
+from advlib.experiments.run import run_experiment
 from advlib.experiments.spec import Spec
 from advlib.experiments.verdict import Verdict, conclude
 

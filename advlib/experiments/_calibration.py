@@ -12,6 +12,7 @@ from advlib.diagnostics import EffectiveBatch
 from advlib.experiments import gate
 from advlib.experiments._folder import json_lines, write
 from advlib.experiments._work import Work, draw
+from advlib.experiments.reading import SpecError
 from advlib.experiments.spec import Kernel
 from advlib.trainer.environments import Question, Scored, score_all
 
@@ -23,6 +24,7 @@ def calibrate(work: Work, params: Any) -> dict[str, Any]:
     repeated = [question for question in questions for _ in range(wanted.rollouts)]
     drawn = draw(work, params, repeated, batch_size=work.spec.eval.batch_size, seed=wanted.seed)
     scored = score_all(work.setup.calibration, repeated, drawn.texts)
+    _check_bounds(work, repeated, scored)
     rows = answers(repeated, drawn.texts, scored, "reward")
     write(work.folder.path / "calibration" / "rollouts.jsonl", json_lines(rows))
     table = np.where(scored.where, scored.rewards, np.nan).reshape(wanted.tasks, wanted.rollouts)
@@ -38,6 +40,19 @@ def calibrate(work: Work, params: Any) -> dict[str, Any]:
         "kernels": estimates,
         "gate": _judge(work, estimates),
     }
+
+
+def _check_bounds(work: Work, questions: Sequence[Question], scored: Scored) -> None:
+    """A reward that the decision could not use is found before any arm is trained."""
+    for criterion in work.spec.decision_rule.criteria:
+        low, high = criterion.bounds
+        outside = scored.where & ((scored.rewards < low) | (scored.rewards > high))
+        if outside.any():
+            place = int(outside.argmax())
+            raise SpecError(
+                f"criterion {criterion.id!r}: bounds are {low:g} and {high:g}, and a response to "
+                f"{questions[place].id!r} is scored {scored.rewards[place]:g}"
+            )
 
 
 def answers(

@@ -8,21 +8,14 @@ from itertools import chain, combinations
 from typing import Any
 
 from advlib import diagnostics
-from advlib.experiments import gate
-from advlib.experiments._sources import (
-    Embedded,
-    GivenTasks,
-    Jsonl,
-    PublishedPolicy,
-    ReasoningGym,
-    Templates,
-)
+from advlib.experiments import _checking_inputs, gate
+from advlib.experiments._power import low_power
+from advlib.experiments._sources import Jsonl, ReasoningGym, Templates
 from advlib.experiments.spec import Arm, CriterionSpec, Spec, Tolerance
-from advlib.trainer import decoder
 
-LOWEST_POWER = 0.2  # a decision that comes out less often than that is not worth its training
 LARGEST = 1_000_000  # more of anything is a slip of the pen, and fills the memory
 LOWEST_TEMPERATURE = 1e-3
+LOWEST_ALPHA = 1e-9
 START = "start"  # the policy that all arms begin from, where a criterion names it
 IN_GROUPS = ("group_mean", "grpo", "leave_one_out")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -31,8 +24,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 def problems(spec: Spec) -> list[str]:
     """Everything that speaks against running a spec; empty where nothing does."""
     parts = (
-        _numbers, _policy, _compute, _arms, _seeds, _questions, _preflight, _calibration, _gate,
-        _decision,
+        _numbers, _checking_inputs.policy, _checking_inputs.compute, _arms, _seeds,
+        _checking_inputs.questions, _preflight, _calibration, _gate, _decision,
     )  # fmt: skip
     return list(chain.from_iterable(part(spec) for part in parts))
 
@@ -43,6 +36,7 @@ def _numbers(spec: Spec) -> Iterator[str]:
         ("batch_size", spec.batch_size, 2),
         ("sampling.max_prompt", spec.sampling.max_prompt, 1),
         ("sampling.max_new", spec.sampling.max_new, 1),
+        ("calibration.tasks times rollouts", spec.calibration.tasks * spec.calibration.rollouts, 1),
         ("calibration.resamples", spec.calibration.resamples, 2),
         ("pilot.steps", spec.pilot.steps, 2),
         ("pilot.eval_items", spec.pilot.eval_items, 1),
@@ -84,6 +78,8 @@ def _numbers(spec: Spec) -> Iterator[str]:
             f"sampling.temperature must be at least {LOWEST_TEMPERATURE:g}; "
             f"got {spec.sampling.temperature:g}"
         )
+    if not 0 <= spec.kl.coef <= LARGEST:
+        yield f"kl.coef must be from 0 to {LARGEST:,}; got {spec.kl.coef:g}"
     for name, value in (("beta1", spec.optimizer.beta1), ("beta2", spec.optimizer.beta2)):
         if not 0 <= value < 1:
             yield f"optimizer.{name} must be from 0 to below 1; got {value:g}"
@@ -141,57 +137,6 @@ def _seeds(spec: Spec) -> Iterator[str]:
     missing = sorted(set(decided) - set(spec.seeds))
     if missing or len(set(decided)) < len(decided):
         yield f"decision_rule.seeds must be among seeds, each once; got {list(decided)}"
-
-
-def _questions(spec: Spec) -> Iterator[str]:
-    environment = spec.environment
-    if spec.warm_start is not None and not isinstance(environment, Templates):
-        yield "warm_start needs a teacher, and only the environment 'templates' has one"
-    if isinstance(environment, GivenTasks | Jsonl):
-        if isinstance(environment, Jsonl) and environment.train == environment.held_out:
-            yield "environment: train and held_out are one file, and must share no question"
-        return
-    if spec.eval.n_examples > environment.num_held_out:
-        yield (
-            f"eval.n_examples must be at most environment.num_held_out, "
-            f"{environment.num_held_out}; got {spec.eval.n_examples}"
-        )
-    left = environment.num_train - spec.calibration.tasks
-    most = max((arm.groups_per_batch for arm in spec.arms), default=1)
-    if left < most:
-        yield (
-            f"environment.num_train, {environment.num_train}, less the {spec.calibration.tasks} "
-            f"questions of the calibration leaves {left} for steps of {most}"
-        )
-
-
-def _policy(spec: Spec) -> Iterator[str]:
-    policy = spec.policy
-    if isinstance(policy, Embedded):
-        try:
-            decoder(policy.config(1))
-        except ValueError as error:
-            yield f"policy: {error}"
-    if isinstance(policy, PublishedPolicy):
-        if spec.warm_start is not None:
-            yield "warm_start is for a policy that knows nothing, and this one is a published model"
-        if policy.lora_rank is not None and policy.lora_rank < 1:
-            yield f"policy.lora_rank must be at least 1, or null; got {policy.lora_rank}"
-
-
-def _compute(spec: Spec) -> Iterator[str]:
-    wanted = spec.compute
-    for name, value in (("micro_batches", wanted.micro_batches), ("shard", wanted.shard)):
-        if value is not None and value < 1:
-            yield f"compute.{name} must be at least 1; got {value}"
-    if wanted.micro_batches > 0 and spec.batch_size % wanted.micro_batches:
-        yield (
-            f"compute.micro_batches must divide batch_size, {spec.batch_size}; "
-            f"got {wanted.micro_batches}"
-        )
-    limit = wanted.disagreement_limit
-    if limit is not None and not limit > 0:
-        yield f"compute.disagreement_limit must be above 0; got {limit:g}"
 
 
 def _preflight(spec: Spec) -> Iterator[str]:
@@ -266,8 +211,8 @@ def _gate(spec: Spec) -> Iterator[str]:
 
 def _decision(spec: Spec) -> Iterator[str]:
     rule = spec.decision_rule
-    if not 0 < rule.alpha < 1:
-        yield f"decision_rule.alpha must be between 0 and 1; got {rule.alpha:g}"
+    if not LOWEST_ALPHA <= rule.alpha < 1:
+        yield f"decision_rule.alpha must be from {LOWEST_ALPHA:g} to below 1; got {rule.alpha:g}"
         return
     names = [criterion.id for criterion in rule.criteria]
     if not names or len(set(names)) < len(names):
@@ -278,7 +223,7 @@ def _decision(spec: Spec) -> Iterator[str]:
         return
     for criterion in rule.criteria:
         found = list(_criterion(criterion, spec))
-        yield from found or _power(criterion, spec)
+        yield from found or low_power(criterion, spec)
 
 
 def _criterion(criterion: CriterionSpec, spec: Spec) -> Iterator[str]:
@@ -292,6 +237,8 @@ def _criterion(criterion: CriterionSpec, spec: Spec) -> Iterator[str]:
     low, high = criterion.bounds
     if not low < high:
         yield f"{where}: bounds must be low < high; got {low:g} and {high:g}"
+    elif high - low > LARGEST:
+        yield f"{where}: bounds must span at most {LARGEST:,}; got {low:g} and {high:g}"
     elif abs(criterion.margin) >= high - low:
         yield (
             f"{where}: margin {criterion.margin:g} lies at or beyond the largest difference that "
@@ -302,51 +249,3 @@ def _criterion(criterion: CriterionSpec, spec: Spec) -> Iterator[str]:
         lowest = -spec.environment.format_penalty
     if low > lowest or high < 1:
         yield f"{where}: scores range from {lowest:g} to 1, bounds are {low:g} and {high:g}"
-
-
-def _power(criterion: CriterionSpec, spec: Spec) -> Iterator[str]:
-    if spec.accept_low_power:
-        return
-    power, needed = expected_power(criterion, spec), needed_items(criterion, spec)
-    if power.validated >= LOWEST_POWER:
-        return
-    rule = spec.decision_rule
-    more = "no number of items" if needed is None else f"about {needed:,} items"
-    yield (
-        f"criterion {criterion.id!r}: with {spec.eval.n_examples:,} items the interval is "
-        f"±{power.half_width * _reach(criterion):.4f}, and a true difference of "
-        f"{rule.expected.difference:g} is validated against the margin {criterion.margin:g} in "
-        f"{power.validated:.1%} of runs (discordance {rule.expected.discordance:g}); {more} would "
-        "do. Change the design, or set accept_low_power to run it all the same"
-    )
-
-
-def expected_power(criterion: CriterionSpec, spec: Spec) -> diagnostics.Power:
-    """Chances of the verdicts on a criterion, if the difference is what the spec expects."""
-    rule, reach = spec.decision_rule, _reach(criterion)
-    return diagnostics.decision_power(
-        spec.eval.n_examples,
-        difference=rule.expected.difference / reach,
-        discordance=rule.expected.discordance,
-        margin=criterion.margin / reach,
-        alpha=rule.alpha,
-        num_criteria=len(rule.criteria),
-    )
-
-
-def needed_items(criterion: CriterionSpec, spec: Spec) -> int | None:
-    """Items from which on the expected difference, if seen, is validated; None if never."""
-    rule = spec.decision_rule
-    if rule.expected.difference <= criterion.margin:
-        return None
-    return diagnostics.required_items(
-        criterion.margin,
-        difference=rule.expected.difference,
-        alpha=rule.alpha,
-        num_criteria=len(rule.criteria),
-        bounds=criterion.bounds,
-    )
-
-
-def _reach(criterion: CriterionSpec) -> float:
-    return criterion.bounds[1] - criterion.bounds[0]

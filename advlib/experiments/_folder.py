@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from advlib import diagnostics
+from advlib.experiments._revisions import changes
 from advlib.experiments.reading import SpecError
 
+FULL = os.strerror(errno.ENOSPC)
+SEAL = "sha256"  # key of a stage's record with the hash of the rest
 STAGES = ("start", "preflight", "forced", "calibration", "pilot", "arms", "evaluation", "decision")
 
 
@@ -37,13 +39,19 @@ class Folder:
             if not resume:
                 raise SpecError(f"{self.path} holds an experiment; resume it, or name another")
             if known.read_bytes() != spec_text.encode():
-                raise SpecError(f"{self.path} holds the experiment of another spec")
+                told = "; ".join(changes(read_json(known), json.loads(spec_text))) or "its form"
+                raise SpecError(
+                    f"{self.path} holds the experiment of another spec: {told}; a spec is fixed "
+                    "before its data, so name another folder"
+                )
             return
         # A run killed while it wrote its spec has left a part of it, and nothing to lose.
         found = {path.name for path in self.path.iterdir()} if self.path.exists() else set()
+        if "stages" in found and not any((self.path / "stages").iterdir()):
+            found.remove("stages")
         if found - {"spec.json.part"}:
             raise SpecError(f"{self.path} is not empty, and holds no experiment")
-        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / "stages").mkdir(parents=True, exist_ok=True)
         write(known, spec_text)
 
     def stage(self, name: str, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -53,11 +61,16 @@ class Folder:
             name: one of ``STAGES``, or a part of one after a slash.
             run: does the work; plain JSON values.
         """
-        where = self.path / "stages" / f"{self._number(name)}-{name.replace('/', '-')}.json"
+        where = self._stage(name)
         if not where.exists():
-            write(where, json_text(run()))
+            write(where, sealed(run()))
         # Read back even when just written, so that a resumed run sees the same numbers.
-        return read_json(where)
+        return read_sealed(where)
+
+    def known(self, name: str) -> dict[str, Any] | None:
+        """The record of a stage; None where it is not written yet."""
+        where = self._stage(name)
+        return read_sealed(where) if where.exists() else None
 
     def time(self, name: str, seconds: float) -> None:
         """Add to the seconds of a part; times stand apart from what is compared."""
@@ -74,11 +87,11 @@ class Folder:
         return dict(self._timing().get("seconds", {}))
 
     def _timing(self) -> dict[str, Any]:
-        path = self.path / "timing.json"
-        return read_json(path) if path.exists() else {}
+        return read_times(self.path)
 
-    def _number(self, name: str) -> str:
-        return f"{STAGES.index(name.partition('/')[0]) + 1:02d}"
+    def _stage(self, name: str) -> Path:
+        number = STAGES.index(name.partition("/")[0]) + 1
+        return self.path / "stages" / f"{number:02d}-{name.replace('/', '-')}.json"
 
 
 def write(path: Path, data: str | bytes) -> None:
@@ -107,14 +120,58 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read the objects of a file of JSON lines.
+def read_times(folder: Path) -> dict[str, dict[str, float]]:
+    """Seconds of a run by part and name; empty where none are written.
 
     Raises:
-        SpecError: a line is no object.
+        SpecError: the file is damaged.
     """
+    path = folder / "timing.json"
+    found = read_json(path) if path.exists() else {}
+    for part, values in found.items():
+        if not isinstance(values, dict) or not all(
+            isinstance(value, int | float) for value in values.values()
+        ):
+            raise SpecError(f"{path} is damaged: {part!r} holds no numbers by name")
+    return found
+
+
+def sealed(value: Mapping[str, Any]) -> str:
+    """An object as JSON, with the hash of what it holds."""
+    digest = hashlib.sha256(json_text(value).encode()).hexdigest()
+    return json_text({**plain(value), SEAL: digest})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Read an object that :func:`sealed` made, without the hash.
+
+    Raises:
+        SpecError: it is damaged, or was changed.
+    """
+    found = read_json(path)
+    digest = found.pop(SEAL, None)
+    if digest != hashlib.sha256(json_text(found).encode()).hexdigest():
+        raise SpecError(f"{path} is damaged: it holds something else than what was written")
+    return found
+
+
+def read_lines(path: Path, *, sha256: str | None = None) -> list[dict[str, Any]]:
+    """Read the objects of a file of JSON lines.
+
+    Args:
+        path: the file.
+        sha256: of its bytes; without it, a line that is still being written is left out.
+
+    Raises:
+        SpecError: a line is no object, or the file is not the one with that hash.
+    """
+    data = path.read_bytes()
+    if sha256 is None:
+        data = data[: data.rfind(b"\n") + 1]
+    elif hashlib.sha256(data).hexdigest() != sha256:
+        raise SpecError(f"{path} is damaged: it holds something else than what was written")
     found = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    for number, line in enumerate(data.splitlines(), 1):
         try:
             one = json.loads(line)
         except ValueError as error:
@@ -123,6 +180,15 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             raise SpecError(f"{path}:{number} is damaged: it holds no object")
         found.append(one)
     return found
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came of, says that there is no room on the disk."""
+    while error is not None:
+        if getattr(error, "errno", None) == errno.ENOSPC or FULL in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def json_text(value: Any) -> str:
@@ -150,54 +216,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
     return value
-
-
-def save_params(path: Path, params: Any) -> str:
-    """Write parameters as an NPZ archive of arrays; returns their hash."""
-    arrays = named(params)
-    stored = {name: _storable(array) for name, array in arrays.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".part")
-    with partial.open("wb") as file:
-        np.savez(file, allow_pickle=False, **stored)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    return diagnostics.content_hash(arrays)
-
-
-def load_params(path: Path, like: Any) -> Any:
-    """Read parameters back into the structure of others.
-
-    Raises:
-        SpecError: it is damaged, or names, shapes or dtypes are not those of ``like``.
-    """
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise SpecError(f"{path} is damaged: {error}") from None
-    wanted, read = named(like), []
-    for name, array in wanted.items():
-        found = arrays.get(name)
-        stored = _storable(array)
-        if found is None or found.shape != stored.shape or found.dtype != stored.dtype:
-            raise SpecError(f"{path}: {name} must be {array.dtype} of shape {array.shape}")
-        read.append(jax.numpy.asarray(found.view(array.dtype)))
-    return jax.tree.unflatten(jax.tree.structure(like), read)
-
-
-def params_hash(params: Any) -> str:
-    """SHA-256 of the parameters' names, shapes, dtypes and bytes."""
-    return diagnostics.content_hash(named(params))
-
-
-def named(params: Any) -> dict[str, np.ndarray]:
-    """The leaves of a tree by their path, in the tree's order."""
-    leaves, _ = jax.tree.flatten_with_path(params)
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
-
-
-def _storable(array: np.ndarray) -> np.ndarray:
-    """Types that NumPy does not know by itself, such as bfloat16, as their bits."""
-    return array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "V" else array

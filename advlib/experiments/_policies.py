@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,7 +89,7 @@ def _published(
 
     try:
         loaded = load_llm(
-            folder / wanted.path,
+            located(folder, wanted.path),
             lora_rank=wanted.lora_rank,
             lora_alpha=wanted.lora_alpha,
             dtype=wanted.dtype,
@@ -103,6 +104,11 @@ def _published(
     except (TypeError, ValueError) as error:
         raise SpecError(f"policy: {error}") from error
     return loaded.policy, loaded.params, loaded.tokenizer
+
+
+def located(folder: Path, name: str) -> Path:
+    """A path of a spec: absolute, below the home directory (``~``), or from the spec's folder."""
+    return folder / os.path.expanduser(name)
 
 
 def model_files(folder: Path) -> dict[str, str]:

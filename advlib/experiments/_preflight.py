@@ -60,7 +60,11 @@ def preflight(work: Work, params: Any) -> dict[str, Any]:
         found[arm.name] = diagnostics.correctness_preflight(
             candidate, reference, tolerances, inputs=inputs
         )
-    return {"passed": all(one.passed for one in found.values()), "arms": found}
+    return {
+        "passed": all(one.passed for one in found.values()),
+        "required": work.spec.correctness_preflight.required,
+        "arms": found,
+    }
 
 
 def _batch(work: Work, params: Any, arm: Arm, nth: int) -> tuple[Rollouts, np.ndarray, np.ndarray]:

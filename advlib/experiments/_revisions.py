@@ -59,16 +59,24 @@ def code_hash() -> str:
     return digest.hexdigest()
 
 
-def changes(before: dict[str, Any], now: dict[str, Any], where: str = "") -> list[str]:
-    """What differs between two such records, in words."""
-    found = []
-    for name in sorted({*before, *now}):
-        old, new = before.get(name), now.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            found += changes(old, new, f"{where}{name}.")
-        elif old != new:
-            found.append(f"{where}{name} was {old!r} and is {new!r}")
-    return found
+def changes(before: Any, now: Any, where: str = "") -> list[str]:
+    """What differs between two documents of plain JSON values, in words."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        names = sorted({*before, *now})
+        pairs = [(f"{where}.{name}".lstrip("."), name) for name in names]
+        return [told for at, key in pairs for told in changes(before.get(key), now.get(key), at)]
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        both = enumerate(zip(before, now, strict=True))
+        return [told for nth, pair in both for told in changes(*pair, f"{where}[{nth}]")]
+    if before == now:
+        return []
+    return [f"{where} was {_short(before)} and is {_short(now)}"]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return "something else" if isinstance(value, dict) else repr(value)
 
 
 def _version(name: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from advlib.experiments._policies import Given, begin_mesh, begin_policy, model_files
+from advlib.experiments._policies import Given, begin_mesh, begin_policy, located, model_files
 from advlib.experiments._sources import (
     GivenTasks,
     Jsonl,
@@ -94,8 +95,8 @@ def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
 
     Raises:
         SpecError: something given is missing, a model cannot be read, the devices there are do not
-            divide a batch, there are too few questions, a prompt is too long, or an item of the
-            evaluation is among the training questions.
+            divide a batch, there are too few questions, a prompt is too long or cannot be encoded,
+            or an item of the evaluation is among the training questions.
         ImportError: an optional package is missing; names the extra.
     """
     mesh = begin_mesh(spec)
@@ -127,7 +128,7 @@ def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
     _check_apart(asked[0] + asked[1], asked[2])
     policy, params, tokenizer = begin_policy(spec, folder, given, mesh)
     for question in (question for part in asked for question in part):
-        length = len(tokenizer.encode(question.text))
+        length = _length(tokenizer, question)
         if length > spec.sampling.max_prompt:
             raise SpecError(
                 f"sampling.max_prompt is {spec.sampling.max_prompt}, and question "
@@ -138,8 +139,29 @@ def set_up(spec: Spec, *, folder: Path, given: Given) -> Setup:
         _check_answers(asked[0], tokenizer, spec.sampling.max_new)
     files = {}
     if isinstance(spec.policy, PublishedPolicy):
-        files = model_files(folder / spec.policy.path)
+        files = model_files(located(folder, spec.policy.path))
     return Setup(policy, params, tokenizer, *parts, mesh, files)
+
+
+def _length(tokenizer: Tokenizer, question: Question) -> int:
+    """Tokens of a question; a chat template can fail in as many ways as a program."""
+    try:
+        return len(tokenizer.encode(question.text))
+    except Exception as error:
+        raise SpecError(
+            f"policy: its tokenizer cannot encode question {question.id!r}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def missing(spec: Spec, folder: Path) -> list[str]:
+    """Files and folders that a spec names and that are not there, as it names them."""
+    named = []
+    if isinstance(spec.policy, PublishedPolicy):
+        named.append(spec.policy.path)
+    if isinstance(spec.environment, Jsonl):
+        named += [spec.environment.train, spec.environment.held_out]
+    return [name for name in named if not os.path.exists(located(folder, name))]
 
 
 def _check_room(spec: Spec, policy: Policy, params: Any) -> None:
@@ -199,7 +221,7 @@ def _environment(spec: Spec, folder: Path, given: Given) -> Split:
                     wording=wanted.wording,
                 )
             case Jsonl():
-                files = (folder / wanted.train, folder / wanted.held_out)
+                files = (located(folder, wanted.train), located(folder, wanted.held_out))
                 return Split(
                     *(
                         jsonl_tasks(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 import jax
 import numpy as np
 
 from advlib.diagnostics import content_hash
-from advlib.experiments._folder import json_lines, load_params, params_hash, save_params, write
+from advlib.experiments._folder import json_lines, write
+from advlib.experiments._params import load_params, params_hash, save_params
 from advlib.experiments._revisions import revisions
 from advlib.experiments._work import Work
 from advlib.experiments.reading import SpecError
@@ -28,11 +30,19 @@ def start(work: Work) -> dict[str, Any]:
     outputs = fixed_outputs(work, params)
     np.save(work.folder.path / "start" / "outputs.npy", outputs, allow_pickle=False)
     return {
-        "initial_sha256": params_hash(setup.params),
+        **given_to(work),
         "params_sha256": digest,
         "parameters": sum(int(np.size(leaf)) for leaf in jax.tree.leaves(params)),
         "warm_start": told,
         "outputs_sha256": content_hash({"log_probs": outputs}),
+    }
+
+
+def given_to(work: Work) -> dict[str, Any]:
+    """What a run depends on beside its spec; it is not resumed where any of this changed."""
+    setup = work.setup
+    return {
+        "initial_sha256": params_hash(setup.params),
         "questions": {
             "train": _questions(setup.train),
             "calibration": _questions(setup.calibration),
@@ -48,7 +58,8 @@ def restored(work: Work, record: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     Returns:
         Parameters, and a record with ``passed``.
     """
-    params = place_state(load_params(work.start_params(), work.setup.params), work.setup.mesh)
+    read = load_params(work.start_params(), work.setup.params, sha256=record["params_sha256"])
+    params = place_state(read, work.setup.mesh)
     digest = params_hash(params)
     path = work.folder.path / "start" / "outputs.npy"
     try:
@@ -56,6 +67,8 @@ def restored(work: Work, record: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
             reference = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as damage:
         raise SpecError(f"{path} is damaged: {damage}") from None
+    if content_hash({"log_probs": reference}) != record["outputs_sha256"]:
+        raise SpecError(f"{path} is damaged: it holds something else than what was written")
     error = float(np.abs(fixed_outputs(work, params) - reference).max())
     same = digest == record["params_sha256"]
     return params, {
@@ -127,5 +140,13 @@ def _progress(work: Work, step: int, loss: float) -> None:
 
 def _questions(environment: Environment) -> dict[str, Any]:
     questions = environment.prompts(range(len(environment)))
-    texts = np.array([question.text for question in questions])
-    return {"count": len(questions), "sha256": content_hash({"questions": texts})}
+    told = {
+        "questions": np.array([question.text for question in questions]),
+        "answers": np.array([_told(question.answer) for question in questions]),
+    }
+    return {"count": len(questions), "sha256": content_hash(told)}
+
+
+def _told(answer: Any) -> str:
+    """An answer that is a text or a number; others may have no form of their own."""
+    return str(answer) if isinstance(answer, str | Number) else ""

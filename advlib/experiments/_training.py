@@ -13,7 +13,8 @@ import numpy as np
 from advlib import diagnostics
 from advlib.experiments import gate
 from advlib.experiments._estimators import arm_advantages
-from advlib.experiments._folder import read_lines, save_params
+from advlib.experiments._folder import is_full, read_lines
+from advlib.experiments._params import save_params
 from advlib.experiments._start import restored
 from advlib.experiments._work import Work, draw
 from advlib.experiments.reading import SpecError
@@ -39,6 +40,7 @@ def train_arm(
         temperature=spec.sampling.temperature,
         # A number that does not depend on the samples: the plain policy gradient, over the batch.
         denominator=float(spec.batch_size),
+        kl_coef=spec.kl.coef,
         micro_batches=spec.compute.micro_batches,
         compute_dtype=spec.compute.dtype,
         disagreement_limit=spec.compute.disagreement_limit,
@@ -49,8 +51,8 @@ def train_arm(
     begun = (directory / "checkpoints").exists()
     try:
         return _trained(work, params, arm, settings, directory, kernel)
-    except (ValueError, FileNotFoundError) as error:
-        if not begun:
+    except (ValueError, KeyError, FileNotFoundError) as error:
+        if not begun or is_full(error):
             raise
         raise SpecError(
             f"{directory} is damaged: {error}; without it, the arm is trained from its start"
@@ -75,6 +77,7 @@ def _trained(
         optimizer=work.optimizer,
         settings=settings,
         directory=directory,
+        reference=params if work.spec.kl.measured or work.spec.kl.coef else None,
         features=None if kernel is None else work.features(kernel),
         kernel_temperature=0.1 if judged is None else judged.temperature,
         mesh=work.setup.mesh,
@@ -87,6 +90,7 @@ def _trained(
 def pilot(work: Work, start: dict[str, Any], kernel: Kernel | None) -> dict[str, Any]:
     """A few steps of each arm: are the arms executed as planned, does the kernel act, how long?"""
     spec = work.spec
+    entered = time.perf_counter()
     seconds: dict[str, float] = {}
     found: dict[str, dict[str, Any]] = {}
     for arm in spec.arms:
@@ -116,12 +120,18 @@ def pilot(work: Work, start: dict[str, Any], kernel: Kernel | None) -> dict[str,
         "metrics": metrics,
         "gate": judged,
         "restored": all(one["restoration"]["passed"] for one in found.values()),
-        "feasibility": feasibility(work, seconds),
+        "feasibility": feasibility(work, seconds, spent=time.perf_counter() - entered),
     }
 
 
-def feasibility(work: Work, seconds: dict[str, float]) -> dict[str, Any]:
-    """Whether what is still to come fits the budget; seconds stand in ``timing.json``."""
+def feasibility(work: Work, seconds: dict[str, float], *, spent: float) -> dict[str, Any]:
+    """Whether what is still to come fits the budget; seconds stand in ``timing.json``.
+
+    Args:
+        work: the run.
+        seconds: what a step of each arm takes, its first one more, and an item.
+        spent: seconds of the stage under way, which the folder does not know yet.
+    """
     spec = work.spec
     runs = len(spec.seeds)
     ahead = sum(
@@ -130,7 +140,7 @@ def feasibility(work: Work, seconds: dict[str, float]) -> dict[str, Any]:
     )
     items = spec.eval.n_examples * (1 + runs * len(spec.arms))
     ahead += items * seconds["evaluation item"]
-    spent = sum(work.folder.times().values())
+    spent += sum(work.folder.times().values())
     for name, value in seconds.items():
         work.folder.note("projection", f"per {name}", value)
     work.folder.note("projection", "spent before", spent)

@@ -61,6 +61,19 @@ class Optimizer(Part, frozen=True):
     clip: float = 1.0
 
 
+class Divergence(Part, frozen=True):
+    """How far the trained policy is from the starting one, on its own samples.
+
+    Attributes:
+        coef: β of the divergence in the loss of every arm; 0 leaves it out.
+        measured: log it; a second set of parameters in memory, and a forward pass a step. Where the
+            coefficient is above 0 it is logged in any case.
+    """
+
+    coef: float = 0.0
+    measured: bool = True
+
+
 class Compute(Part, frozen=True):
     """How a step is computed, the same for every arm; no estimator depends on it.
 
@@ -307,6 +320,7 @@ class Spec(Part, frozen=True):
         warm_start: before the comparison; None to begin from the policy as it is.
         sampling: of responses.
         optimizer: of every arm.
+        kl: divergence from the starting policy.
         compute: how a step is computed.
         activation_gate: what must hold before the arms are trained in full.
         correctness_preflight: against a float64 reference.
@@ -333,6 +347,7 @@ class Spec(Part, frozen=True):
     warm_start: WarmStart | None = None
     sampling: Sampling = Sampling()
     optimizer: Optimizer = Optimizer()
+    kl: Divergence = Divergence()
     compute: Compute = Compute()
     activation_gate: ActivationGate = ActivationGate()
     correctness_preflight: CorrectnessPreflight = CorrectnessPreflight()

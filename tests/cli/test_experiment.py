@@ -99,7 +99,7 @@ def test_ctrl_c_in_the_middle_of_a_computation(write, tmp_path):
         told = process.stderr.read().splitlines()
         assert process.wait(60) == 130
         assert process.stdout.read() == ""
-    assert told[-1] == "advlib: interrupted; no unfinished file is left behind"
+    assert told[-1] == f"advlib: interrupted; --resume goes on with {tmp_path / 'run'}"
     assert all("Traceback" not in line for line in told)
     assert not (tmp_path / "run" / "record.json").exists()
 
@@ -131,6 +131,64 @@ def test_the_demo_can_be_checked(cli):
     ended = cli("experiment", "demo", "--check", "--seed", 3)
     assert ended.code == 0
     assert "3,000" in ended.out
+
+
+def test_what_is_expected_as_json_or_not_at_all(cli, write):
+    ended = cli("experiment", write(eval={"n_examples": 40}), "--check", "--json")
+    found = json.loads(ended.out)
+    assert found["missing"] == []
+    assert found["power"]["primary"]["half_width"] == pytest.approx(0.4295, abs=1e-4)
+    ended = cli("experiment", write(eval={"n_examples": 40}), "--check", "--quiet")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+def test_what_a_spec_names_and_is_not_there_is_told(cli, write, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    spec = write(environment={"kind": "jsonl", "train": "~/a.jsonl", "held_out": "b.jsonl"})
+    told = " ".join(cli("experiment", spec, "--check").out.split())
+    assert told.endswith("not there yet: ~/a.jsonl, b.jsonl")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "a.jsonl").touch()
+    assert "not there yet: b.jsonl\n" in cli("experiment", spec, "--check").out
+    (tmp_path / "b.jsonl").touch()
+    assert "the spec can be run" in cli("experiment", spec, "--check").out
+
+
+def test_the_demo_is_one_beside_a_folder_of_that_name(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").mkdir()
+    assert cli("experiment", "demo", "--check").code == 0
+
+
+def test_too_little_memory_is_told_with_what_takes_less(cli, write, tmp_path, monkeypatch):
+    def run(*_: object, **__: object) -> None:
+        raise jax.errors.JaxRuntimeError(
+            "RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\n at"
+        )
+
+    monkeypatch.setattr("advlib.experiments.run_experiment", run)
+    ended = cli("experiment", write(), "--output", tmp_path / "run")
+    assert ended.code == 2
+    assert "not enough memory; less is taken with more compute.micro_batches" in ended.err
+    assert ended.err.endswith("Out of memory allocating 9 bytes.\n")
+
+
+def test_a_run_under_way_is_reported_on_as_far_as_it_is(cli, write, tmp_path, monkeypatch):
+    from advlib.experiments import run as run_module
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "run_arm", stop)
+        ended = cli("experiment", write(), "--output", tmp_path / "run")
+    assert ended.code == 130
+    assert ended.err.endswith(f"advlib: interrupted; --resume goes on with {tmp_path / 'run'}\n")
+    ended = cli("report", tmp_path / "run", "--html", tmp_path / "page.html")
+    assert ended.code == 0, ended.err
+    assert "No verdict yet" in ended.out
+    assert "pilot, 0 of 2 arms, 0 of 3 evaluations" in " ".join(ended.out.split())
+    assert "No verdict yet" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -133,12 +133,12 @@ def test_a_budget_holds_what_was_spent_and_what_is_ahead(
     work: Any = SimpleNamespace(
         spec=made.spec(budget={"max_wall_minutes": minutes}), folder=Folder(tmp_path)
     )
-    work.folder.time("calibration", 60.0)
+    work.folder.time("calibration", 50.0)
     seconds = {"gs1 first": 5.0, "grpo first": 5.0, "gs1 step": 1.0, "grpo step": 2.0}
     # Two seeds of four steps, and the items of the start and of four trained policies.
     ahead = 10 + 2 * 4 * (1 + 2) + 60 * 5 * 0.1
     assert 60 + ahead == 124
-    found = _training.feasibility(work, {**seconds, "evaluation item": 0.1})
+    found = _training.feasibility(work, {**seconds, "evaluation item": 0.1}, spent=10.0)
     assert found["feasible"] == fits
     assert found["planned"] == {"steps": 16, "rollouts": 128, "evaluated_items": 300}
 

@@ -15,8 +15,9 @@ import pytest
 from advlib import diagnostics
 from advlib.cli._experiment_page import page
 from advlib.experiments import Given, SpecError, _preflight, _training, read_record, run_experiment
-from advlib.experiments._folder import STAGES, load_params
+from advlib.experiments._folder import STAGES
 from advlib.experiments._lock import locked
+from advlib.experiments._params import load_params
 from advlib.experiments._setup import set_up
 from advlib.experiments._work import make_optimizer
 from advlib.trainer import evaluate
@@ -134,9 +135,10 @@ class TestFinished:
 
     def test_answers_are_the_greedy_ones(self, finished: Run):
         setup = set_up(made.spec(), folder=finished.folder, given=made.tasks())
+        path, digest = finished.folder / "start/params.npz", finished.record["start"]
         right = evaluate(
             setup.policy,
-            load_params(finished.folder / "start/params.npz", setup.params),
+            load_params(path, setup.params, sha256=digest["params_sha256"]),
             setup.held_out,
             tokenizer=setup.tokenizer,
             max_prompt=24,
@@ -348,7 +350,9 @@ class TestFolder:
             run_experiment(made.spec(), tmp_path, given=made.tasks())
 
     def test_another_spec_does_not_resume_it(self, finished: Run):
-        with pytest.raises(SpecError, match="holds the experiment of another spec"):
+        with pytest.raises(
+            SpecError, match=r"of another spec: steps was 4 and is 3; .* name another"
+        ):
             run_experiment(made.spec(steps=3), finished.folder, given=made.tasks(), resume=True)
 
     @pytest.mark.parametrize(
@@ -359,7 +363,8 @@ class TestFolder:
             ("start/params.npz", "0[6-8]", "params.npz is damaged"),
             ("start/outputs.npy", "0[6-8]", "outputs.npy is damaged"),
             ("arms/grpo/seed-0/metrics.jsonl", "0[6-8]", "seed-0 is damaged: .* has 40 bytes"),
-            ("evaluation/start.jsonl", "08", "start.jsonl:1 is damaged"),
+            ("evaluation/start.jsonl", "08", "start.jsonl is damaged"),
+            ("spec.json", "none", "spec.json is damaged"),
         ],
     )
     def test_what_is_damaged_is_named(self, finished: Run, tmp_path, name, stages, told):
@@ -382,7 +387,7 @@ class TestFolder:
 
     def test_nor_does_other_code(self, finished: Run, monkeypatch):
         monkeypatch.setattr("advlib.experiments._revisions.code_hash", lambda: "0" * 64)
-        with pytest.raises(SpecError, match=r"begun with something else: code_sha256 was"):
+        with pytest.raises(SpecError, match=r"begun with something else: revisions.code_sha256"):
             run_experiment(made.spec(), finished.folder, given=made.tasks(), resume=True)
 
 

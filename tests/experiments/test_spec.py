@@ -13,7 +13,7 @@ import pytest
 from advlib.experiments import SpecError, check_spec, demo_spec, parse_spec, read_spec
 from advlib.experiments import _sources as sources
 from advlib.experiments import spec as spec_module
-from advlib.experiments._checking import expected_power, needed_items
+from advlib.experiments._power import expected_power, needed_items
 from advlib.experiments.reading import spec_hash, spec_json
 from tests.experiments import made
 
@@ -109,6 +109,43 @@ REFUSED = [
         "tolerances.gradient: min_cosine must be from -1 to 1",
     ),
     ({"pilot__steps": 9}, "pilot.steps must be at most steps"),
+    (
+        {"calibration__rollouts": 10**6},
+        "calibration.tasks times rollouts must be at most 1,000,000",
+    ),
+    ({"policy__layers": 10**9}, "policy.layers must be at most 16,384"),
+    (
+        {"policy": {"kind": "folder", "path": "m", "lora_rank": 10**12}},
+        "policy.lora_rank must be from 1 to 16,384",
+    ),
+    (
+        {"policy": {"kind": "folder", "path": "m", "lora_alpha": 0.0}},
+        "policy.lora_alpha must be above 0",
+    ),
+    ({"kl": {"coef": -1}}, "kl.coef must be from 0"),
+    ({"decision_rule__alpha": 1e-300}, "decision_rule.alpha must be from 1e-09"),
+    (
+        {
+            "decision_rule__criteria": [
+                {"id": "a", "weights": {"gs1": 1, "grpo": -1}, "bounds": [-1e308, 1e308]}
+            ]
+        },
+        "bounds must span at most 1,000,000",
+    ),
+    ({"environment": {"kind": "templates", "templates": ["no"]}}, "templates must be one or more"),
+    ({"environment": {"kind": "templates", "templates": []}}, "each once; got []"),
+    (
+        {"environment": {"kind": "reasoning_gym", "datasets": {}}},
+        "environment.datasets must name at least one",
+    ),
+    (
+        {"environment": {"kind": "jsonl", "train": "a", "held_out": "b", "wording": "none"}},
+        "environment.wording must hold one {question}",
+    ),
+    (
+        {"environment": {"kind": "jsonl", "train": "a", "held_out": "b", "format_penalty": -1}},
+        "environment.format_penalty must be from 0",
+    ),
     ({"pilot__eval_items": 99}, "pilot.eval_items must be at most"),
     ({"optimizer": {"lr": 0}}, "optimizer.lr must be above 0"),
     ({"optimizer": {"beta2": 1}}, "optimizer.beta2"),
@@ -144,7 +181,7 @@ REFUSED = [
     ({"compute": {"dtype": "float8"}}, "Invalid enum value 'float8' at `$.compute.dtype`"),
     ({"compute": {"disagreement_limit": 0}}, "compute.disagreement_limit must be above 0; got 0"),
     ({"policy": {"kind": "folder"}}, "missing required field `path` at `$.policy`"),
-    ({"policy": {"kind": "folder", "path": "a", "lora_rank": 0}}, "lora_rank must be at least 1"),
+    ({"policy": {"kind": "folder", "path": "a", "lora_rank": 0}}, "lora_rank must be from 1"),
     (
         {
             "policy": {"kind": "folder", "path": "a"},
@@ -300,7 +337,7 @@ class TestDocumentation:
             for one in part
             if isinstance(one, type) and issubclass(one, sources.Part) and one is not sources.Part
         }
-        assert len(structs) == 26
+        assert len(structs) == 27
         for struct in structs:
             for field in msgspec.structs.fields(struct):
                 assert f"| `{field.encode_name}` |" in self.page, (struct, field.encode_name)

@@ -124,6 +124,13 @@ def test_the_spec_of_the_page_runs_from_the_command_line(place, monkeypatch):
     assert "model.safetensors" in Path("run/report.html").read_text()
 
 
+def test_a_chat_template_that_fails_is_told_with_the_question(place):
+    (place / "models/tiny/chat_template.jinja").write_text("{{ raise_exception('no system') }}")
+    with pytest.raises(SpecError, match=r"cannot encode question 'q\d+': TemplateError: no system"):
+        run(place)
+    assert not (place / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

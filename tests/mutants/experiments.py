@@ -7,9 +7,11 @@ from mutants import Mutation
 CODE, TESTS = "advlib/experiments", "tests/experiments"
 GATE, VERDICT, CHECKING = f"{CODE}/gate.py", f"{CODE}/verdict.py", f"{CODE}/_checking.py"
 EVALUATION, READING, RUN = f"{CODE}/_evaluation.py", f"{CODE}/reading.py", f"{CODE}/run.py"
-TRAINING = f"{CODE}/_training.py"
+INPUTS, POWER = f"{CODE}/_checking_inputs.py", f"{CODE}/_power.py"
+TRAINING, RECORD, FOLDER = f"{CODE}/_training.py", f"{CODE}/_record.py", f"{CODE}/_folder.py"
 OF_SPEC, OF_VERDICT = f"{TESTS}/test_spec.py", f"{TESTS}/test_verdict.py"
 OF_RUN, OF_PARTS = f"{TESTS}/test_run.py", f"{TESTS}/test_parts.py"
+OF_DAMAGE, OF_RECORD = f"{TESTS}/test_damage.py", f"{TESTS}/test_record.py"
 
 MUTATIONS = [
     Mutation(
@@ -92,7 +94,7 @@ MUTATIONS = [
     ),
     Mutation(
         "as many items as are held out are too many",
-        CHECKING,
+        INPUTS,
         "if spec.eval.n_examples > environment.num_held_out:",
         "if spec.eval.n_examples >= environment.num_held_out:",
         OF_SPEC,
@@ -113,14 +115,14 @@ MUTATIONS = [
     ),
     Mutation(
         "power is judged in the unit of the scores",
-        CHECKING,
-        "margin=criterion.margin / reach,",
+        POWER,
+        "margin=criterion.margin / span,",
         "margin=criterion.margin,",
         OF_SPEC,
     ),
     Mutation(
         "power is of one criterion alone",
-        CHECKING,
+        POWER,
         "num_criteria=len(rule.criteria),\n    )\n\n\ndef needed",
         "num_criteria=1,\n    )\n\n\ndef needed",
         OF_SPEC,
@@ -141,7 +143,7 @@ MUTATIONS = [
     ),
     Mutation(
         "questions of the calibration are trained on",
-        CHECKING,
+        INPUTS,
         "left = environment.num_train - spec.calibration.tasks",
         "left = environment.num_train",
         OF_SPEC,
@@ -217,7 +219,7 @@ MUTATIONS = [
     ),
     Mutation(
         "arms train with the kernel that failed",
-        RUN,
+        RECORD,
         'return arm.kernel if judged is None else judged["kernel"]',
         "return arm.kernel",
         OF_RUN,
@@ -270,5 +272,69 @@ MUTATIONS = [
         "np.std(rewards[peers])",
         OF_PARTS,
         "reference",
+    ),
+    Mutation(
+        "a stage is taken at its word",
+        FOLDER,
+        "    if digest != hashlib.sha256(json_text(found).encode()).hexdigest():",
+        "    if digest is None:",
+        OF_DAMAGE,
+        "says_something_else",
+    ),
+    Mutation(
+        "scores are taken at their word",
+        FOLDER,
+        "    elif hashlib.sha256(data).hexdigest() != sha256:",
+        "    elif not sha256:",
+        OF_DAMAGE,
+        "whole_files",
+    ),
+    Mutation(
+        "parameters of any arm are those of this one",
+        f"{CODE}/_params.py",
+        "    if diagnostics.content_hash(read) != sha256:",
+        "    if not sha256:",
+        OF_DAMAGE,
+        "whole_files",
+    ),
+    Mutation(
+        "an answer may change while a run waits",
+        f"{CODE}/_start.py",
+        'return str(answer) if isinstance(answer, str | Number) else ""',
+        'return ""',
+        OF_DAMAGE,
+        "changed_meanwhile",
+    ),
+    Mutation(
+        "a full disk is a damaged arm",
+        TRAINING,
+        "        if not begun or is_full(error):",
+        "        if not begun:",
+        OF_DAMAGE,
+        "FullDisk",
+    ),
+    Mutation(
+        "a step that is being written is damage",
+        FOLDER,
+        '        data = data[: data.rfind(b"\\n") + 1]',
+        "        pass",
+        OF_RECORD,
+        "draws_what_is_there",
+    ),
+    Mutation(
+        "arms are trained after one that did not end",
+        RUN,
+        "            if ended(arms=arms):",
+        "            if not arms:",
+        OF_RECORD,
+        "did_not_end",
+    ),
+    Mutation(
+        "the divergence is in no loss",
+        TRAINING,
+        "kl_coef=spec.kl.coef,",
+        "kl_coef=0.0,",
+        OF_RECORD,
+        "holds_the_policy_back",
     ),
 ]
