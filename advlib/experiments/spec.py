@@ -177,6 +177,8 @@ class Tolerances(Part, frozen=True):
 class CorrectnessPreflight(Part, frozen=True):
     """Our advantages, loss and gradient against a float64 reference, on one fixed batch.
 
+    A divergence that ``kl`` adds to the loss is not in it.
+
     Attributes:
         required: false records the numbers and goes on whatever they are.
         tolerances: by quantity.

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from advlib.trainer._fingerprint import fingerprint
 from advlib.trainer._options import count, needed
 from advlib.trainer._step import TrainState
 
@@ -68,6 +69,7 @@ class Checkpoints:
                 state=args.StandardSave(checkpoint.state),
                 facts=args.JsonSave(checkpoint.facts),
                 form=args.JsonSave(_form(checkpoint.state)),
+                fingerprint=args.JsonSave({"state": fingerprint(checkpoint.state)}),
                 key=args.JsonSave(
                     {
                         "impl": str(jax.random.key_impl(checkpoint.key)),
@@ -104,7 +106,8 @@ class Checkpoints:
             The checkpoint.
 
         Raises:
-            ValueError: shapes, dtypes or structure differ from what was saved; names the arrays.
+            ValueError: shapes, dtypes or structure differ from what was saved; names the arrays. Or
+                the arrays that were saved have changed on disk.
         """
         args = self._orbax.args
         form = self._manager.restore(step, args=args.Composite(form=args.JsonRestore()))["form"]
@@ -130,8 +133,13 @@ class Checkpoints:
                 state=args.StandardRestore(wanted),
                 facts=args.JsonRestore(),
                 key=args.JsonRestore(),
+                fingerprint=args.JsonRestore(),
             ),
         )
+        if fingerprint(read["state"]) != read["fingerprint"]["state"]:
+            raise ValueError(
+                f"{self._manager.directory / str(step)} is damaged: its arrays are not those saved"
+            )
         data = jnp.asarray(read["key"]["data"], jnp.uint32)
         key = jax.random.wrap_key_data(data, impl=read["key"]["impl"])
         return Checkpoint(read["state"], key, read["facts"])

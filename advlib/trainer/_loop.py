@@ -180,7 +180,8 @@ def train(
         "frozen": fingerprint(held),
         "reference": None if beside is None else fingerprint(beside.params),
     }
-    key, start, written, timed = jax.random.key(settings.seed), 0, 0, 0
+    key, start = jax.random.key(settings.seed), 0
+    facts: dict[str, Any] = {}
     with ExitStack() as open_files:
         checkpoints = Checkpoints(folder / "checkpoints", keep=settings.keep_checkpoints)
         open_files.callback(checkpoints.close)
@@ -191,7 +192,7 @@ def train(
             if different:
                 raise ValueError(f"{folder} was run otherwise: {'; '.join(different)}")
             state, key, _ = checkpoints.restore(last, state)
-            start, written, timed = last, facts["metrics_bytes"], facts["times_bytes"]
+            start = last
         run = Run(
             environment, tokenizer, settings, sampler, updates, beside, advantages, features,
             kernel_temperature, mesh, key,
@@ -199,7 +200,7 @@ def train(
         check_questions(run, start)
         files = None
         if is_first_process():
-            files = RunFiles(folder, written, timed, start, tensorboard, open_files)
+            files = RunFiles(folder, facts, start, tensorboard, open_files)
         bar = open_files.enter_context(
             Bar(settings.steps, start, shown=progress and is_first_process())
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,37 +17,52 @@ from advlib.trainer._options import needed
 __all__ = ["JsonLines", "RunFiles", "TensorBoard"]
 
 
+class Written(NamedTuple):
+    """A file as far as it goes: its length in bytes, and their SHA-256."""
+
+    size: int = 0
+    sha256: str = hashlib.sha256().hexdigest()
+
+
 class JsonLines:
     """A file of one JSON object a line, appended to."""
 
-    def __init__(self, path: Path, *, position: int | None = None) -> None:
-        """Open a file, cut off what stands behind ``position``, and go on there.
+    def __init__(self, path: Path, after: Written) -> None:
+        """Open a file, cut off what stands behind ``after``, and go on there.
 
         Args:
             path: the file; made where it is missing.
-            position: bytes to keep. Default: all of them.
+            after: what is kept, as :meth:`settled` told it; nothing in a new run.
 
         Raises:
-            ValueError: the file is shorter than ``position``.
+            ValueError: the file is shorter, or begins otherwise.
         """
         size = path.stat().st_size if path.exists() else 0
-        if position is not None and size < position:
-            raise ValueError(f"{path} has {size} bytes; the checkpoint was made at {position}")
-        self._file = path.open("ab")
-        if position is not None:
-            self._file.truncate(position)
-        self._file.seek(0, os.SEEK_END)
+        if size < after.size:
+            raise ValueError(f"{path} has {size} bytes; the checkpoint was made at {after.size}")
+        self._file = path.open("a+b")
+        self._file.seek(0)
+        self._digest = hashlib.sha256(self._file.read(after.size))
+        if self._digest.hexdigest() != after.sha256:
+            self._file.close()
+            raise ValueError(
+                f"{path} was changed: its first {after.size} bytes are not those that the "
+                "checkpoint was made at"
+            )
+        self._file.truncate(after.size)
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append a record; NaN and infinity become null."""
-        self._file.write(msgspec.json.encode(record) + b"\n")
+        line = msgspec.json.encode(record) + b"\n"
+        self._file.write(line)
         self._file.flush()
+        self._digest.update(line)
 
-    def settled(self) -> int:
-        """Wait until everything is on disk; the length of the file in bytes."""
+    def settled(self) -> Written:
+        """Wait until everything is on disk; what the file then holds."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        return self._file.tell()
+        return Written(self._file.tell(), self._digest.hexdigest())
 
     def close(self) -> None:
         """Close the file."""
@@ -82,16 +98,16 @@ class RunFiles:
     def __init__(
         self,
         folder: Path,
-        written: int,
-        timed: int,
+        facts: Mapping[str, Any],
         step: int,
         tensorboard: bool,
         closing: ExitStack,
     ) -> None:
-        """Go on in a run's folder, at these bytes of its two files, with this step."""
-        self._metrics = JsonLines(folder / "metrics.jsonl", position=written)
+        """Go on in a run's folder after this step, where its files are as a checkpoint says."""
+        metrics, times = (Written(*facts.get(name, ())) for name in ("metrics", "times"))
+        self._metrics = JsonLines(folder / "metrics.jsonl", metrics)
         closing.callback(self._metrics.close)
-        self._times = JsonLines(folder / "times.jsonl", position=timed)
+        self._times = JsonLines(folder / "times.jsonl", times)
         closing.callback(self._times.close)
         self._board = None
         if tensorboard:
@@ -105,6 +121,6 @@ class RunFiles:
         if self._board is not None:
             self._board.write(step, {**record, **{f"seconds/{k}": v for k, v in seconds.items()}})
 
-    def settled(self) -> dict[str, int]:
-        """Wait until both files are on disk; their lengths, for a checkpoint."""
-        return {"metrics_bytes": self._metrics.settled(), "times_bytes": self._times.settled()}
+    def settled(self) -> dict[str, Written]:
+        """Wait until both files are on disk; what they hold, for a checkpoint."""
+        return {"metrics": self._metrics.settled(), "times": self._times.settled()}

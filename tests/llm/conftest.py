@@ -86,7 +86,8 @@ def write_model(folder: Path, name: str, **save: Any) -> None:
 TEMPLATE = (
     "{% for message in messages %}<|start|>{{ message.role }}\n{{ message.content }}<|end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|start|>assistant\n"
-    "{% if quiet is defined and quiet %}<|quiet|>{% endif %}{% endif %}"
+    "{% if quiet is defined and quiet %}<|quiet|>{% endif %}"
+    "{% if enable_thinking is defined and not enable_thinking %}<|quiet|>{% endif %}{% endif %}"
 )
 
 

@@ -88,6 +88,20 @@ def test_without_a_template_the_text_is_the_prompt(changed):
         load(folder, system="be brief")
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("enable_thinkin", "the chat template does not read 'enable_thinkin'"),
+        ("messages", "must not set 'messages': every prompt does"),
+        ("tokenize", "must not set 'tokenize': every prompt does"),
+        ("tools", "the chat template does not read 'tools'"),
+    ],
+)
+def test_an_option_without_effect_or_of_the_prompt_itself_is_refused(folders, name, told):
+    with pytest.raises(ValueError, match=told):
+        load(folders("llama"), template_options={name: False})
+
+
 def test_a_template_runs_in_a_sandbox(changed, tmp_path):
     folder = changed("llama")
     for path in folder.glob("chat_template*"):

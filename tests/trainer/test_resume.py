@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,37 @@ def test_a_run_that_never_came_to_a_step_may_be_begun_again(tmp_path: Path) -> N
     with pytest.raises(ValueError, match=r"advantages must have 8 rows; got shape \(3,\)"):
         runs.run(tmp_path, settings=FEW, advantages=lambda rollouts: np.zeros(3))
     assert runs.run(tmp_path, settings=FEW).steps == 2
+
+
+def test_damaged_arrays_of_a_checkpoint_are_refused(tmp_path: Path) -> None:
+    """Orbax reads raw numbers back whatever they are."""
+    checkpoints = trainer.Checkpoints(tmp_path)
+    state = trainer.init_state({"w": jax.random.normal(jax.random.key(1), (64, 64))}, optax.sgd(1))
+    checkpoints.save(1, trainer.Checkpoint(state, jax.random.key(0), {"a": 1}))
+    saved = checkpoints.restore(1, state)
+    np.testing.assert_array_equal(saved.state.params["w"], state.params["w"])
+    changed = state._replace(params={"w": state.params["w"].at[3, 5].add(1e-6)})
+    other = trainer.Checkpoints(tmp_path / "other")
+    other.save(1, trainer.Checkpoint(changed, jax.random.key(0), {"a": 1}))
+    other.close()
+    shutil.rmtree(tmp_path / "1" / "state")
+    shutil.copytree(tmp_path / "other" / "1" / "state", tmp_path / "1" / "state")
+    with pytest.raises(ValueError, match="1 is damaged: its arrays are not those saved"):
+        checkpoints.restore(1, state)
+    checkpoints.close()
+
+
+def test_a_changed_line_of_the_metrics_is_refused_and_nothing_is_cut_off(tmp_path: Path) -> None:
+    runs.run(tmp_path, settings=FEW)
+    path = tmp_path / "metrics.jsonl"
+    text = path.read_bytes() + b'{"step": 2}\n'
+    changed = text.replace(b'"step":0', b'"step":9')
+    path.write_bytes(changed)
+    with pytest.raises(ValueError, match=r"metrics\.jsonl was changed: its first \d+ bytes"):
+        runs.run(tmp_path, resume=True)
+    assert path.read_bytes() == changed
+    path.write_bytes(text)
+    assert runs.run(tmp_path, resume=True).steps == 6
 
 
 def test_a_checkpoint_of_an_earlier_step_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,8 +110,9 @@ def read_tokenizer(
 
     Raises:
         ValueError: there is no tokenizer; it has more ids than the model; there is no end token;
-            ``chat`` is asked for and there is no template, or the template is not used and
-            ``system`` or ``template_options`` is given.
+            ``chat`` is asked for and there is no template; the template is not used and ``system``
+            or ``template_options`` is given; an option is set here already, or the template does
+            not read it.
         ImportError: transformers is not installed.
     """
     transformers = needed("transformers", "load_llm", "llm")
@@ -130,6 +133,7 @@ def read_tokenizer(
         raise ValueError(f"{folder}: chat=True, but the tokenizer has no chat template")
     if not chat and (system is not None or template_options):
         raise ValueError("system and template_options need a chat template")
+    _check_options(tokenizer, template_options or {})
     if tokenizer.eos_token_id is not None:
         ends = tuple(dict.fromkeys([*ends, int(tokenizer.eos_token_id)]))
     if not ends:
@@ -142,6 +146,16 @@ def read_tokenizer(
         system=system,
         template_options=template_options,
     )
+
+
+def _check_options(tokenizer: Any, options: Mapping[str, Any]) -> None:
+    """Refuse variables that a prompt sets by itself, and such as would have no effect."""
+    ours = {*inspect.signature(tokenizer.apply_chat_template).parameters, "messages"}
+    for name in options:
+        if name in ours - {"tools", "documents"}:
+            raise ValueError(f"template_options must not set {name!r}: every prompt does")
+        if not re.search(rf"\b{re.escape(name)}\b", tokenizer.get_chat_template()):
+            raise ValueError(f"template_options: the chat template does not read {name!r}")
 
 
 def _end_tokens(folder: Path, vocab_size: int) -> tuple[int, ...]:
