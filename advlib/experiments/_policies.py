@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import msgspec
 from jax.sharding import Mesh
 
 from advlib.experiments._sources import GivenPolicy, PublishedPolicy
@@ -87,20 +88,10 @@ def _published(
 ) -> tuple[Policy, Any, Tokenizer]:
     from advlib.trainer.llm import load_llm
 
+    options = msgspec.structs.asdict(wanted)  # named as load_llm names them
+    path = located(folder, options.pop("path"))
     try:
-        loaded = load_llm(
-            located(folder, wanted.path),
-            lora_rank=wanted.lora_rank,
-            lora_alpha=wanted.lora_alpha,
-            dtype=wanted.dtype,
-            seed=wanted.seed,
-            chat=wanted.chat,
-            system=wanted.system,
-            template_options=wanted.template_options,
-            remat=wanted.remat,
-            ignore_config=wanted.ignore_config,
-            place=partial(place_state, mesh=mesh),
-        )
+        loaded = load_llm(path, place=partial(place_state, mesh=mesh), **options)
     except (TypeError, ValueError) as error:
         raise SpecError(f"policy: {error}") from error
     return loaded.policy, loaded.params, loaded.tokenizer
