@@ -6,9 +6,10 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -94,15 +95,22 @@ class Folder:
         return self.path / "stages" / f"{number:02d}-{name.replace('/', '-')}.json"
 
 
-def write(path: Path, data: str | bytes) -> None:
-    """Write a file so that, killed at any moment, it is there whole or not at all."""
+@contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that, killed at any moment, is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".part")
     with partial.open("wb") as file:
-        file.write(data.encode("utf-8") if isinstance(data, str) else data)
+        yield file
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def write(path: Path, data: str | bytes) -> None:
+    """Write a :func:`whole` file."""
+    with whole(path) as file:
+        file.write(data.encode("utf-8") if isinstance(data, str) else data)
 
 
 def read_json(path: Path) -> dict[str, Any]:

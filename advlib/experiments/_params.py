@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 
 from advlib import diagnostics
+from advlib.experiments._folder import whole
 from advlib.experiments.reading import SpecError
 
 
@@ -18,13 +18,8 @@ def save_params(path: Path, params: Any) -> str:
     """Write parameters as an NPZ archive of arrays; returns their hash."""
     arrays = named(params)
     stored = {name: _storable(array) for name, array in arrays.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".part")
-    with partial.open("wb") as file:
+    with whole(path) as file:
         np.savez(file, allow_pickle=False, **stored)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
     return diagnostics.content_hash(arrays)
 
 
